@@ -1,0 +1,1 @@
+"""The bridge's small programs on other machines: executor, login agent, node agent. Standard library only."""
