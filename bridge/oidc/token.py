@@ -1,0 +1,85 @@
+"""The outer form of a compact JWS (RFC 7515 section 3.1): three segments and a header with no surprises in it.
+
+Everything here works on text of a stranger, before any key is looked up and before any library sees it.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from bridge.model import UnverifiedToken
+from bridge.oidc.refusal import token_refused
+from bridge.oidc.strict_json import AmbiguousJson, loads_object
+
+MAX_TOKEN_BYTES: Final = 16 * 1024
+"""GitLab's largest tokens (200 groups in groups_direct) stay below 8 KiB."""
+
+ALGORITHM: Final = "RS256"
+"""The only algorithm with which GitLab signs id_tokens."""
+
+HEADER_MEMBERS: Final = frozenset({"alg", "kid", "typ"})
+"""No jku, jwk, x5u, x5c, crit, b64, zip or enc: none of them may lead us to a key or another meaning."""
+
+_COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
+KID: Final = re.compile(r"[A-Za-z0-9_-]{1,128}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class UnverifiedParts:
+    """What a token says of itself; nothing of it is known to be true."""
+
+    unverified_kid: str
+    unverified_claims: dict[str, Any]
+
+
+def split(token: UnverifiedToken) -> UnverifiedParts:
+    """The key id and claims that a compact JWS in its only canonical spelling says it has.
+
+    Raises TokenRefused ``token.size``, ``token.form``, ``token.header``, ``token.algorithm``, ``token.kid`` or
+    ``token.payload``.
+    """
+    if type(token) is not str or len(token) > MAX_TOKEN_BYTES:
+        raise token_refused("size", f"not a string of at most {MAX_TOKEN_BYTES} characters")
+    if _COMPACT.fullmatch(token) is None:
+        raise token_refused("form", "not three base64url segments")
+    header, payload, signature = token.split(".")
+    decode_base64url(signature)
+    kid = _check_header(_object("header", header))
+    return UnverifiedParts(kid, _object("payload", payload))
+
+
+def decode_base64url(segment: str) -> bytes:
+    """The bytes of an unpadded base64url text (RFC 7515 section 2), if it is the one canonical text for them.
+
+    Two texts for the same bytes would let one token pass as two. Raises TokenRefused ``token.form``.
+    """
+    try:
+        data = base64.urlsafe_b64decode(segment + "=" * (-len(segment) % 4))
+    except ValueError as error:
+        raise token_refused("form", "not base64url") from error
+    if base64.urlsafe_b64encode(data).rstrip(b"=") != segment.encode("ascii", errors="replace"):
+        raise token_refused("form", "not canonical base64url")
+    return data
+
+
+def _object(reason: str, segment: str) -> dict[str, Any]:
+    try:
+        return loads_object(decode_base64url(segment))
+    except AmbiguousJson as error:
+        raise token_refused(reason, str(error)) from error
+
+
+def _check_header(header: dict[str, Any]) -> str:
+    if not header.keys() <= HEADER_MEMBERS:
+        raise token_refused("header", "members beyond alg, kid and typ")
+    if header.get("alg") != ALGORITHM:
+        raise token_refused("algorithm", f"alg is not {ALGORITHM}")
+    if header.get("typ", "JWT") != "JWT":
+        raise token_refused("header", "typ is not JWT")
+    kid = header.get("kid")
+    if type(kid) is not str or KID.fullmatch(kid) is None:
+        raise token_refused("kid", "kid is missing or malformed")
+    return kid
