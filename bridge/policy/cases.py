@@ -1,0 +1,101 @@
+"""Examples that a bundle must decide as written down: ``cases/*.toml``, for authors, reviewers and tests.
+
+A case names a GitLab user, what the directory says of the account, the job and what it asks of Slurm; everything left
+out is an ordinary push to a protected branch. ``trial`` decides them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from pydantic import Field
+
+from bridge.policy.files import Table, parse_toml
+from bridge.policy.names import AccountName, RuleName
+
+FOLDER: Final = "cases/"
+ALLOWED: Final = "allowed"
+
+
+class Job(Table):
+    """What differs from an ordinary push to a protected branch of project 7."""
+
+    project_id: int = 7
+    project_path: str = "group/project"
+    job_project_id: int | None = None
+    """The same as ``project_id`` when left out: not a fork."""
+    namespace_id: int = 5
+    pipeline_source: str = "push"
+    job_name: str = "build"
+    ref: str = "main"
+    ref_type: str = "branch"
+    ref_protected: bool = True
+    runner_id: int = 1
+    runner_environment: str = "self-hosted"
+    environment: str | None = None
+
+
+class Posix(Table):
+    """What the directory says of the account; the row's own uid when left out."""
+
+    uid: int | None = None
+    gid: int | None = None
+    """The same as the uid when left out."""
+    groups: list[AccountName] = Field(default=[])
+    shell: str = "/bin/bash"
+    missing: bool = False
+    """The directory does not know the account."""
+
+
+class Asked(Table):
+    """SlurmRequest, field by field."""
+
+    partition: str | None = None
+    qos: str | None = None
+    slurm_account: str | None = None
+    nodes: int | None = None
+    tasks: int | None = None
+    tasks_per_node: int | None = None
+    cpus_per_task: int | None = None
+    gpus: int | None = None
+    memory_mib: int | None = None
+    time_minutes: int | None = None
+    constraint: str | None = None
+    exclusive: bool = False
+
+
+class Expected(Table):
+    """The decision; what is left out is not compared."""
+
+    decision: str
+    """``allowed``, or the code of the refusal, e.g. ``account.not_mapped``."""
+    account: AccountName | None = None
+    policies: list[RuleName] | None = None
+    limits: list[RuleName] | None = None
+    partition: str | None = None
+    time_minutes: int | None = None
+
+
+class Case(Table):
+    """One example."""
+
+    name: str = Field(min_length=1)
+    issuer: str
+    user_id: int
+    user_login: str = "someone"
+    cluster: RuleName | None = None
+    posix: Posix = Posix()
+    job: Job = Job()
+    asked: Asked = Asked()
+    expect: Expected
+
+
+class _CasesFile(Table):
+    case: list[Case] = Field(min_length=1)
+
+
+def parse_cases(texts: Mapping[str, str]) -> tuple[Case, ...]:
+    """The cases of all files under ``cases/``; raises InvalidBundle."""
+    files = [name for name in sorted(texts) if name.startswith(FOLDER)]
+    return tuple(case for name in files for case in parse_toml(name, texts[name], _CasesFile).case)

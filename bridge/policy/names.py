@@ -1,0 +1,37 @@
+"""The grammar of names that end up in principals, paths and command lines: plain ASCII that can mean nothing else."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, StringConstraints
+
+ACCOUNT_PATTERN: Final = r"^[a-z_][a-z0-9_-]{0,31}$"
+"""Names of posix accounts and groups (useradd(8)): no ``/``, ``@``, ``\\``, leading ``-`` or look-alikes."""
+
+AccountName = Annotated[str, StringConstraints(pattern=ACCOUNT_PATTERN)]
+RuleName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9-]{0,63}$")]
+"""Names of limits, clusters and policies."""
+SlurmName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")]
+"""Names of partitions, qos and Slurm accounts."""
+HostName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,62})(\.[a-z0-9]([a-z0-9-]{0,62}))+$")]
+"""A fully qualified host name in lower case."""
+RealmName = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9]([A-Z0-9.-]{0,126}[A-Z0-9])?$")]
+ServiceName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z][a-z0-9_-]{0,31}/[a-z0-9]([a-z0-9-]{0,62})(\.[a-z0-9]([a-z0-9-]{0,62}))+$"),
+]
+"""``service/host`` without realm."""
+
+
+def _absolute(path: str) -> str:
+    if not path.startswith("/") or path != "/" + "/".join(part for part in path.split("/") if part):
+        raise ValueError("not an absolute path in its shortest spelling")
+    if any(part in (".", "..") for part in path.split("/")) or not path.isascii() or not path.isprintable():
+        raise ValueError("not a plain absolute path")
+    return path
+
+
+AbsolutePath = Annotated[str, AfterValidator(_absolute)]
+CacheName = Annotated[str, StringConstraints(pattern=r"^FILE:/[A-Za-z0-9_./-]*%\{uid\}[A-Za-z0-9_.-]*$")]
+"""A ccache name of type FILE with ``%{uid}`` in it (MIT krb5, parameter expansion of default_ccache_name)."""

@@ -1,0 +1,105 @@
+"""Decides the cases of a bundle with the same code as a real job, without any I/O, and compares."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from bridge.errors import PolicyRefused
+from bridge.model import Identity, PosixAccount, SlurmRequest
+from bridge.policy import accounts
+from bridge.policy.bundle import Bundle
+from bridge.policy.cases import ALLOWED, Case
+from bridge.policy.directory import account_unknown
+from bridge.policy.engine import Engine
+
+
+@dataclass(frozen=True, slots=True)
+class CaseResult:
+    """How a case came out."""
+
+    name: str
+    differences: tuple[str, ...]
+    """``what: got X, expected Y``; empty when all is as written."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the bundle decided as written down."""
+        return not self.differences
+
+
+def run_cases(bundle: Bundle) -> list[CaseResult]:
+    """Decide every case of ``bundle`` by it."""
+    return [run_case(bundle, case) for case in bundle.cases]
+
+
+def run_case(bundle: Bundle, case: Case) -> CaseResult:
+    """Decide one case and compare."""
+    got = _decide(bundle, case)
+    expected = {key: value for key, value in case.expect.model_dump().items() if value is not None}
+    differences = tuple(
+        f"{key}: got {got.get(key)!r}, expected {value!r}" for key, value in expected.items() if got.get(key) != value
+    )
+    return CaseResult(case.name, differences)
+
+
+class _CaseDirectory:
+    """A directory with the one account that the case describes."""
+
+    def __init__(self, case: Case, pinned_uid: int) -> None:
+        self._posix = case.posix
+        self._pinned_uid = pinned_uid
+
+    def lookup(self, name: str) -> PosixAccount:
+        if self._posix.missing:
+            raise account_unknown(name)
+        uid = self._pinned_uid if self._posix.uid is None else self._posix.uid
+        gid = uid if self._posix.gid is None else self._posix.gid
+        return PosixAccount(name, uid, gid, tuple(self._posix.groups), f"/home/{name}", self._posix.shell)
+
+
+def _decide(bundle: Bundle, case: Case) -> dict[str, Any]:
+    try:
+        row = bundle.accounts.row(case.issuer, case.user_id)
+        account = accounts.resolve(bundle.accounts, _CaseDirectory(case, row.uid), case.issuer, case.user_id)
+        cluster = bundle.clusters.choose(case.cluster)
+        request = SlurmRequest(**case.asked.model_dump())
+        grant = Engine(bundle).decide(_identity(case), account, cluster, request)
+    except PolicyRefused as error:
+        ids = error.context.get("policy_ids", ())
+        return {"decision": error.code, "policies": list(ids) if isinstance(ids, tuple) else []}
+    return {
+        "decision": ALLOWED,
+        "account": grant.account.name,
+        "policies": list(grant.policy_ids),
+        "limits": list(grant.limits.names),
+        **{key: value for key, value in asdict(grant.plan).items() if key in ("partition", "time_minutes")},
+    }
+
+
+def _identity(case: Case) -> Identity:
+    job = case.job
+    return Identity(
+        issuer=case.issuer,
+        user_id=case.user_id,
+        user_login=case.user_login,
+        project_id=job.project_id,
+        project_path=job.project_path,
+        job_project_id=job.project_id if job.job_project_id is None else job.job_project_id,
+        namespace_id=job.namespace_id,
+        pipeline_id=1,
+        pipeline_source=job.pipeline_source,
+        job_id=1,
+        job_name=job.job_name,
+        ref=job.ref,
+        ref_type=job.ref_type,
+        ref_protected=job.ref_protected,
+        sha="0" * 40,
+        runner_id=job.runner_id,
+        runner_environment=job.runner_environment,
+        environment=job.environment,
+        jti="case",
+        token_expires_at=datetime(2100, 1, 1, tzinfo=UTC),
+        job_timeout_seconds=3600,
+    )
