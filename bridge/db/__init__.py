@@ -1,0 +1,1 @@
+"""The database: tables, transactions, and the ledger over them."""

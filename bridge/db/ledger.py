@@ -1,0 +1,164 @@
+"""The ledger over the database: transactions that hold the business change and its audit record, or nothing."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine
+from sqlalchemy.exc import SQLAlchemyError
+
+from bridge.audit.ledger import Opened, Opening, SealedGrant, Session
+from bridge.audit.log import Entry, Head, Writer
+from bridge.audit.record import Record
+from bridge.db import refusals
+from bridge.db.auditlog import AuditAppends, AuditViews
+from bridge.db.engine import LOCK_SECONDS, WRITES
+from bridge.db.runs import RunChanges, RunViews
+from bridge.db.stages import StageChanges, StageViews
+from bridge.model import Run, RunId, RunState, Stage, StageState
+
+Clock = Callable[[], datetime]
+
+
+def utc_now() -> datetime:
+    """The moment, aware, in UTC."""
+    return datetime.now(tz=UTC)
+
+
+class SqlLedger:
+    """Implements ``audit.ledger.Ledger``; safe to use from many threads and many processes."""
+
+    def __init__(self, engine: Engine, writer: Writer, clock: Clock = utc_now) -> None:
+        """``engine`` comes from ``open_database`` and is migrated; ``writer`` names this process in the log."""
+        self._reading = engine
+        if engine.dialect.name == "postgresql":
+            self._reading = engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+        self._writing = engine.execution_options(**{WRITES: True})
+        self._writer = writer
+        self._clock = clock
+        # SQLite's busy handler sleeps and has no queue: threads of one process would starve each other.
+        self._queue = threading.Lock()
+
+    @contextmanager
+    def begin(self) -> Iterator[SqlTx]:
+        """A writing transaction, see ``Ledger.begin``."""
+        if not self._queue.acquire(timeout=LOCK_SECONDS):
+            raise refusals.busy()
+        try:
+            with self._writing.begin() as connection:
+                tx = SqlTx(connection, self._writer, self._clock())
+                yield tx
+                tx.flush()
+        except SQLAlchemyError as error:
+            raise refusals.of_database(error) from error
+        finally:
+            self._queue.release()
+
+    @contextmanager
+    def read(self) -> Iterator[SqlView]:
+        """A reading transaction, see ``Ledger.read``."""
+        try:
+            with self._reading.begin() as connection:
+                yield SqlView(connection)
+        except SQLAlchemyError as error:
+            raise refusals.of_database(error) from error
+
+
+class SqlView:
+    """Implements ``audit.ledger.View`` on one connection."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._run_views = RunViews(connection)
+        self._stage_views = StageViews(connection)
+        self._audit_views = AuditViews(connection)
+
+    def run(self, run_id: RunId) -> Run:
+        """See ``View.run``."""
+        return self._run_views.run(run_id)
+
+    def session(self, run_id: RunId) -> Session:
+        """See ``View.session``."""
+        return self._run_views.session(run_id)
+
+    def sealed_grant(self, run_id: RunId) -> SealedGrant:
+        """See ``View.sealed_grant``."""
+        return self._run_views.sealed_grant(run_id)
+
+    def live_runs(self) -> Sequence[Run]:
+        """See ``View.live_runs``."""
+        return self._run_views.live_runs()
+
+    def stage(self, run_id: RunId, invocation: str) -> Stage:
+        """See ``View.stage``."""
+        return self._stage_views.stage(run_id, invocation)
+
+    def stages(self, run_id: RunId) -> Sequence[Stage]:
+        """See ``View.stages``."""
+        return self._stage_views.stages(run_id)
+
+    def run_by_slurm_job(self, cluster: str, slurm_job_id: int) -> tuple[Run, Stage]:
+        """See ``View.run_by_slurm_job``."""
+        return self._stage_views.run_by_slurm_job(cluster, slurm_job_id)
+
+    def head(self) -> Head:
+        """See ``View.head``."""
+        return self._audit_views.head()
+
+    def entries(self, after: int = -1) -> Iterator[Entry]:
+        """See ``View.entries``."""
+        return self._audit_views.entries(after)
+
+    def timeline(
+        self, *, run_id: RunId | None = None, job_id: int | None = None, reference: str | None = None
+    ) -> Sequence[Entry]:
+        """See ``View.timeline``."""
+        return self._audit_views.timeline(run_id=run_id, job_id=job_id, reference=reference)
+
+
+class SqlTx(SqlView):
+    """Implements ``audit.ledger.Tx`` on one connection."""
+
+    def __init__(self, connection: Connection, writer: Writer, now: datetime) -> None:
+        super().__init__(connection)
+        self._appends = AuditAppends(connection, writer, now)
+        self._run_changes = RunChanges(connection, now)
+        self._stage_changes = StageChanges(connection, now)
+        self._appends.lock()
+
+    def append(self, record: Record) -> int:
+        """See ``Tx.append``."""
+        return self._appends.append(record)
+
+    def flush(self) -> None:
+        """Write what is written once for a transaction; the ledger calls it before the commit."""
+        self._appends.flush()
+
+    def open_run(self, opening: Opening) -> Opened:
+        """See ``Tx.open_run``."""
+        return self._run_changes.open_run(opening)
+
+    def update_run_state(self, run_id: RunId, from_states: Collection[RunState], to_state: RunState) -> Run:
+        """See ``Tx.update_run_state``."""
+        return self._run_changes.update_run_state(run_id, from_states, to_state)
+
+    def set_session(self, run_id: RunId, session_hash: bytes) -> None:
+        """See ``Tx.set_session``."""
+        self._run_changes.set_session(run_id, session_hash)
+
+    def add_stage(self, stage: Stage) -> Stage:
+        """See ``Tx.add_stage``."""
+        return self._stage_changes.add_stage(stage)
+
+    def advance_stage(
+        self, run_id: RunId, invocation: str, from_states: Collection[StageState], to_state: StageState, **fields: Any
+    ) -> Stage:
+        """See ``Tx.advance_stage``."""
+        return self._stage_changes.advance_stage(run_id, invocation, from_states, to_state, **fields)
+
+    def forget_tokens(self) -> int:
+        """See ``Tx.forget_tokens``."""
+        return self._run_changes.forget_tokens()

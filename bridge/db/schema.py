@@ -1,0 +1,142 @@
+"""The tables. ``migrations/`` makes them, and a test keeps both the same."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    Dialect,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+)
+
+NAMES: Final = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "ck": "ck_%(table_name)s_%(constraint_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+"""Constraints with names of their own can be changed by later migrations in both dialects."""
+
+metadata = MetaData(naming_convention=NAMES)
+
+Number = BigInteger().with_variant(Integer(), "sqlite")
+"""64 bits in both dialects; SQLite's STRICT tables know the word INTEGER only."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Moment(TypeDecorator[datetime]):
+    """An aware UTC time, kept as microseconds since 1970: compares and sorts alike in both dialects."""
+
+    impl = Number
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, _dialect: Dialect) -> Any:
+        """To microseconds; a naive time raises TypeError."""
+        return None if value is None else (value - _EPOCH) // timedelta(microseconds=1)
+
+    def process_result_value(self, value: Any | None, _dialect: Dialect) -> datetime | None:
+        """From microseconds."""
+        return None if value is None else _EPOCH + timedelta(microseconds=value)
+
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("run_id", Text, primary_key=True),
+    Column("issuer", Text, nullable=False),
+    Column("job_id", Number, nullable=False),
+    Column("cluster", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("uid", Number, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("not_after", Moment, nullable=False),
+    Column("grant_json", LargeBinary, nullable=False),
+    Column("seal", LargeBinary, nullable=False),
+    Column("session_hash", LargeBinary, nullable=False),
+    UniqueConstraint("issuer", "job_id"),
+    Index(None, "state"),
+    sqlite_strict=True,
+)
+
+token_uses = Table(
+    "token_uses",
+    metadata,
+    Column("issuer", Text, nullable=False),
+    Column("jti", Text, nullable=False),
+    Column("run_id", Text, ForeignKey("runs.run_id"), nullable=False),
+    Column("job_token_hash", LargeBinary, nullable=False),
+    Column("expires_at", Moment, nullable=False),
+    PrimaryKeyConstraint("issuer", "jti"),
+    Index(None, "run_id"),
+    Index(None, "expires_at"),
+    sqlite_strict=True,
+)
+
+stages = Table(
+    "stages",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), nullable=False),
+    Column("invocation", Text, nullable=False),
+    Column("position", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("cluster", Text, nullable=False),
+    Column("slurm_job_id", Number),
+    Column("slurm_name", Text, nullable=False),
+    Column("exit_code", Integer),
+    Column("node", Text),
+    Column("created_at", Moment, nullable=False),
+    Column("changed_at", Moment, nullable=False),
+    PrimaryKeyConstraint("run_id", "invocation"),
+    UniqueConstraint("run_id", "position"),
+    Index(None, "cluster", "slurm_job_id"),
+    sqlite_strict=True,
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", Number, primary_key=True, autoincrement=False),
+    Column("ts", Number, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("reference", Text, nullable=False),
+    Column("run_id", Text),
+    Column("job_id", Number),
+    Column("leaf", LargeBinary, nullable=False),
+    Column("leaf_hash", LargeBinary, nullable=False),
+    Column("root", LargeBinary, nullable=False),
+    Index(None, "reference"),
+    Index(None, "run_id"),
+    Index(None, "job_id"),
+    sqlite_strict=True,
+)
+
+audit_head = Table(
+    "audit_head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("size", Number, nullable=False),
+    Column("compact_range", LargeBinary, nullable=False),
+    Column("root", LargeBinary, nullable=False),
+    CheckConstraint("id = 1", name="single"),
+    sqlite_strict=True,
+)
