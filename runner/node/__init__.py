@@ -1,0 +1,1 @@
+"""The node agent: fetches and removes the tickets of a Slurm job on its compute node."""

@@ -1,0 +1,131 @@
+"""Asks the bridge over HTTPS with HTTP Negotiate (RFC 4559) by the node's host key, and checks who answers."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import os
+import ssl
+import time
+import urllib.parse
+from typing import Any
+
+import gssapi
+from gssapi.raw.misc import GSSError
+
+from runner.node.ccache import MAX_CACHE_BYTES
+from runner.node.settings import Settings
+
+STEP_SECONDS = 5.0
+"""For each connection, send and receive."""
+
+SPNEGO = gssapi.OID.from_int_seq("1.3.6.1.5.5.2")
+"""RFC 4178."""
+
+
+class NotOurs(Exception):
+    """The bridge knows no such job of its own."""
+
+
+class NoAnswer(Exception):
+    """The bridge did not answer, or not in a way that can be trusted."""
+
+
+class Impostor(Exception):
+    """Who answered did not prove to be the bridge."""
+
+
+class Bridge:
+    """A connection to the bridge as this node; ``deadline`` (monotonic seconds) bounds all of it."""
+
+    def __init__(self, settings: Settings, deadline: float) -> None:
+        self._settings = settings
+        self._deadline = deadline
+        parts = urllib.parse.urlsplit(settings.bridge_url)
+        self._host, self._port = parts.hostname or "", parts.port or 443
+
+    def post(self, path: str, body: dict[str, Any]) -> tuple[http.client.HTTPResponse, bytes]:
+        """Post JSON and return the answer; raises NotOurs, NoAnswer, Impostor.
+
+        The answer counts only once the bridge has proved that it holds the key of its ``HTTP/`` principal.
+        """
+        try:
+            context = self._context()
+            token = context.step()
+            response, data = self._send(path, json.dumps(body).encode(), token or b"")
+            problem = _problem(response, data)
+            if response.status == http.client.NOT_FOUND and problem == "node.not_ours":
+                raise NotOurs(problem)
+            if response.status not in (http.client.OK, http.client.NO_CONTENT):
+                raise NoAnswer(f"the bridge answered {response.status} {problem}")
+            self._verify(context, response)
+        except (OSError, http.client.HTTPException) as error:
+            raise NoAnswer(f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}") from error
+        except GSSError as error:
+            raise NoAnswer(f"Kerberos: {error}") from error
+        return response, data
+
+    def _context(self) -> gssapi.SecurityContext:
+        """Start a context as ``host/<node>`` by the keytab, in a cache in memory: nothing of the caller's is used.
+
+        Names are principals, not host-based services: those would be looked up in DNS first, which proves nothing.
+        """
+        name = gssapi.Name(f"host/{self._settings.node}", gssapi.NameType.kerberos_principal)
+        credentials = gssapi.Credentials(
+            name=name,
+            usage="initiate",
+            mechs=[SPNEGO, gssapi.MechType.kerberos],
+            store={
+                "client_keytab": self._settings.keytab,
+                "keytab": self._settings.keytab,
+                "ccache": f"MEMORY:ci-bridge-node-{os.getpid()}",
+            },
+        )
+        return gssapi.SecurityContext(
+            name=gssapi.Name(self._settings.bridge_principal, gssapi.NameType.kerberos_principal),
+            creds=credentials,
+            mech=SPNEGO,
+            flags=gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity,
+            usage="initiate",
+        )
+
+    def _send(self, path: str, body: bytes, token: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        tls.minimum_version = ssl.TLSVersion.TLSv1_2
+        tls.verify_mode = ssl.CERT_REQUIRED
+        tls.check_hostname = True
+        tls.load_verify_locations(cafile=self._settings.ca_file)
+        timeout = max(0.1, min(STEP_SECONDS, self._deadline - time.monotonic()))
+        connection = http.client.HTTPSConnection(self._host, self._port, timeout=timeout, context=tls)
+        try:
+            headers = {
+                "Authorization": f"Negotiate {base64.b64encode(token).decode()}",
+                "Content-Type": "application/json",
+                "User-Agent": "ci-bridge-node",
+            }
+            connection.request("POST", path, body=body, headers=headers)
+            response = connection.getresponse()
+            data = response.read(MAX_CACHE_BYTES + 1)
+        finally:
+            connection.close()
+        return response, data
+
+    @staticmethod
+    def _verify(context: gssapi.SecurityContext, response: http.client.HTTPResponse) -> None:
+        scheme, _, token = (response.getheader("WWW-Authenticate") or "").partition(" ")
+        if scheme.lower() == "negotiate" and token and not context.complete:
+            context.step(base64.b64decode(token))
+        if not context.complete or gssapi.RequirementFlag.mutual_authentication not in context.actual_flags:
+            raise Impostor("the bridge did not prove who it is")
+
+
+def _problem(response: http.client.HTTPResponse, data: bytes) -> str:
+    """Give the code of an RFC 9457 problem, safe to log."""
+    if response.status < http.client.BAD_REQUEST:
+        return ""
+    try:
+        code = str(json.loads(data)["code"])
+    except (ValueError, TypeError, KeyError):
+        return "without an explanation"
+    return "".join(letter for letter in code[:64] if letter.isalnum() or letter in "._")
