@@ -1,0 +1,23 @@
+"""Gives tests one pocket realm per session, with every host and service up, and knows the threats by number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from realm import Realm
+from realm.errors import RealmError
+from realm.workspace import CHECKOUT
+
+
+@pytest.fixture(scope="session")
+def realm(worker_id: str) -> Iterator[Realm]:
+    """A realm that is up; tests leave it as they found it. Its logs are kept where a test failed."""
+    try:
+        with Realm() as realm:
+            yield realm
+            realm.save_logs(CHECKOUT / ".realm" / "test-logs" / worker_id)
+    except RealmError as error:
+        pytest.fail(f"{error} {error.remedy}", pytrace=False)
+
