@@ -1,0 +1,77 @@
+"""Calls into libkrb5 are bounded in time and in number, and the way is free again once they come back."""
+
+import threading
+import time
+
+import pytest
+
+from bridge.kerberos.deadline import Deadline, Late
+
+NOTHING: dict[str, int] = {}
+
+
+def test_gives_what_the_call_gives_and_raises_what_it_raises() -> None:
+    deadline = Deadline(seconds=5)
+    assert deadline.run(lambda: 7) == 7
+    assert deadline.run(lambda: None) is None
+    with pytest.raises(KeyError):
+        deadline.run(lambda: NOTHING["x"])
+
+
+@pytest.mark.threat("T24")
+def test_a_late_call_is_given_up_in_time() -> None:
+    release = threading.Event()
+    began = time.monotonic()
+    with pytest.raises(Late):
+        Deadline(seconds=0.1).run(release.wait)
+    assert time.monotonic() - began < 2
+    release.set()
+
+
+@pytest.mark.threat("T24")
+def test_stuck_calls_take_no_more_than_their_slots_and_give_them_back() -> None:
+    deadline, release, running = Deadline(seconds=0.1, slots=3), threading.Event(), threading.Semaphore(0)
+
+    def stuck() -> None:
+        running.release()
+        release.wait()
+
+    for _ in range(6):
+        with pytest.raises(Late):
+            deadline.run(stuck)
+    assert sum(running.acquire(blocking=False) for _ in range(6)) == 3
+    release.set()
+    patient = time.monotonic() + 10
+    while time.monotonic() < patient:
+        try:
+            assert deadline.run(lambda: "free") == "free"
+        except Late:
+            continue
+        break
+    else:
+        pytest.fail("no slot became free")
+
+
+def test_a_thread_serves_many_calls_and_ends_when_it_is_spare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bridge.kerberos.deadline._SPARE_SECONDS", 0.1)
+    deadline = Deadline(seconds=5)
+    thread = deadline.run(threading.current_thread)
+    assert all(deadline.run(threading.current_thread) is thread for _ in range(50))
+    thread.join(10)
+    assert not thread.is_alive()
+    assert deadline.run(lambda: "still works") == "still works"
+
+
+def test_many_calls_at_once_all_come_back() -> None:
+    deadline, results = Deadline(seconds=20, slots=8), list[int]()
+
+    def work(number: int) -> None:
+        for step in range(50):
+            results.append(deadline.run(lambda value=number * 100 + step: value))  # type: ignore[misc]
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(results) == sorted(number * 100 + step for number in range(16) for step in range(50))
