@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import ClassVar, Self
 
 
 class BridgeError(Exception):
@@ -37,6 +37,17 @@ class BridgeError(Exception):
         self.title = title
         self.remedy = remedy
         self.context: Mapping[str, object] = MappingProxyType(context)
+
+    def referenced(self, reference: str) -> Self:
+        """Add the reference id under which the audit log has the details, unless there is one; return self."""
+        self.context = MappingProxyType({"reference": reference} | dict(self.context))
+        return self
+
+    @property
+    def reference(self) -> str | None:
+        """The reference id, once somebody has recorded the error."""
+        found = self.context.get("reference")
+        return None if found is None else str(found)
 
 
 class Refused(BridgeError):
