@@ -20,4 +20,3 @@ def realm(worker_id: str) -> Iterator[Realm]:
             realm.save_logs(CHECKOUT / ".realm" / "test-logs" / worker_id)
     except RealmError as error:
         pytest.fail(f"{error} {error.remedy}", pytrace=False)
-

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from agent_client import UID, USER, Failed, own
-from test_login_agent import Site, site  # noqa: F401 - a fixture
+from test_login_agent_program import Site, site  # noqa: F401 - a fixture
 
 from runner.login import beneath, removal
 from runner.login.failures import VerbFailed
