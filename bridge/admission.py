@@ -1,0 +1,173 @@
+"""THE page to read: how a job that a runner presents becomes a run with tickets of the person who started it.
+
+    1 verify       the id_token, then the job it names: token, runner and GitLab must agree
+    2 decide       the person's account as it is now, then policy and limits
+    3 record       the token's one use, the run and the INTENT, in one transaction
+    4 impersonate  tickets for the login node, by S4U2Self and S4U2Proxy
+    5 record       the OUTCOME
+
+It runs inside the broker, the only process that could do step 4 without the others. Nothing is asked of the KDC before
+the intent is durable, and every refusal leaves a record of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from bridge.audit.ledger import Ledger, Opened, Opening
+from bridge.audit.record import Actor, Basis, Phase, Record, RecordType, Target
+from bridge.cluster.options import parse_options
+from bridge.errors import BridgeError, Defect, Refused
+from bridge.kerberos.impersonation import Impersonator
+from bridge.lifecycle import RUN_TRANSITIONS
+from bridge.model import Evidence, Grant, Identity, RunId, RunState, TicketBundle
+from bridge.oidc.gitlab import JobCheck
+from bridge.oidc.identity import identity as identity_of
+from bridge.oidc.verifier import Verifier
+from bridge.policy.accounts import resolve
+from bridge.policy.directory import Directory
+from bridge.policy.engine import Engine
+from bridge.records import basis_of, target_of, tickets_of
+from bridge.references import new_reference
+from bridge.seal import GrantSeal
+
+SESSION_BYTES = 32
+"""T8: the token is exchanged once for an opaque secret of 256 bits."""
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """What an admitted job gets."""
+
+    run_id: RunId
+    attempt: int
+    session: str = field(repr=False)
+    grant: Grant
+    bundle: TicketBundle
+    """For the SSH connection to the login node."""
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Admits jobs; every part is passed in, none is looked up."""
+
+    verifier: Verifier
+    jobs: JobCheck
+    engine: Callable[[], Engine]
+    """The engine of the bundle that is active now."""
+    directory: Directory
+    ledger: Ledger
+    impersonator: Impersonator
+    seal: GrantSeal
+    clock: Callable[[], datetime]
+
+    def admit(self, evidence: Evidence) -> Admitted:
+        """Admit a job, or raise what refuses it, with the reference of its record."""
+        reference = new_reference()
+        grant = self._decide(evidence, reference)
+        session = secrets.token_urlsafe(SESSION_BYTES)
+        opened = self._record_intent(grant, evidence, session, reference)
+        bundle = self._impersonate(grant, opened, reference)
+        return Admitted(opened.run_id, opened.attempt, session, grant, bundle, reference)
+
+    def _decide(self, evidence: Evidence, reference: str) -> Grant:
+        """Steps 1 and 2; a refusal is on record before the caller hears of it."""
+        identity: Identity | None = None
+        try:
+            identity = self._verify(evidence)
+            engine = self.engine()
+            account = resolve(engine.bundle.accounts, self.directory, identity.issuer, identity.user_id)
+            cluster = engine.bundle.clusters.choose(evidence.cluster)
+            return engine.decide(identity, account, cluster, parse_options(evidence.scheduler_parameters))
+        except BridgeError as error:
+            self._record_refusal(error, identity, reference)
+            raise error.referenced(reference) from error
+
+    def _verify(self, evidence: Evidence) -> Identity:
+        claims = self.verifier.verify(evidence.id_token, self.clock())
+        job = self.jobs.alive(claims, evidence.job_token, evidence.facts)
+        return identity_of(claims, job)
+
+    def _record_intent(self, grant: Grant, evidence: Evidence, session: str, reference: str) -> Opened:
+        not_after = grant.identity.token_expires_at
+        opening = Opening(
+            grant=grant,
+            seal=self.seal.maker(not_after),
+            session_hash=hashlib.sha256(session.encode()).digest(),
+            not_after=not_after,
+            job_token_hash=hashlib.sha256(evidence.job_token.encode()).digest(),
+        )
+        try:
+            with self.ledger.begin() as tx:
+                opened = tx.open_run(opening)
+                tx.append(self._record(Phase.INTENT, grant, opened, reference))
+                return opened
+        except (Refused, Defect) as error:
+            self._record_refusal(error, grant.identity, reference)
+            raise error.referenced(reference) from error
+
+    def _impersonate(self, grant: Grant, opened: Opened, reference: str) -> TicketBundle:
+        target = f"host/{grant.cluster.login_host}"
+        try:
+            bundle = self.impersonator.tickets(grant.account.name, [target], grant.limits.ticket_minutes * 60)
+        except BridgeError as error:
+            with self.ledger.begin() as tx:
+                tx.update_run_state(opened.run_id, RUN_TRANSITIONS.keys(), RunState.ENDED)
+                tx.append(self._record(Phase.FAILED, grant, opened, reference, error))
+            raise error.referenced(reference) from error
+        with self.ledger.begin() as tx:
+            tx.append(self._record(Phase.OK, grant, opened, reference, bundle=bundle))
+        return bundle
+
+    def _record(
+        self,
+        phase: Phase,
+        grant: Grant,
+        opened: Opened,
+        reference: str,
+        error: BridgeError | None = None,
+        bundle: TicketBundle | None = None,
+    ) -> Record:
+        return Record(
+            type=RecordType.ADMISSION,
+            phase=phase,
+            reference=reference,
+            run_id=opened.run_id,
+            actor=Actor.of(grant.identity),
+            target=target_of(grant),
+            basis=basis_of(grant),
+            tickets=tickets_of(bundle) if bundle else None,
+            code=error.code if error else None,
+            detail=_detail(error) | {"attempt": opened.attempt},
+        )
+
+    def _record_refusal(self, error: BridgeError, identity: Identity | None, reference: str) -> None:
+        bundle_hash = self.engine().bundle.content_hash
+        with self.ledger.begin() as tx:
+            tx.append(
+                Record(
+                    type=RecordType.ADMISSION,
+                    phase=Phase.DENIED if isinstance(error, Refused) else Phase.FAILED,
+                    reference=reference,
+                    actor=Actor.of(identity) if identity else None,
+                    target=Target(account=str(error.context["account"])) if "account" in error.context else None,
+                    basis=Basis(bundle_hash),
+                    code=error.code,
+                    detail=_detail(error),
+                )
+            )
+
+
+def _detail(error: BridgeError | None) -> dict[str, str | int | bool]:
+    if error is None:
+        return {}
+    return {key: _plain(value) for key, value in error.context.items() if key != "reference"}
+
+
+def _plain(value: object) -> str | int | bool:
+    return value if isinstance(value, str | int | bool) else str(value)

@@ -1,0 +1,103 @@
+"""What the broker does for each request of web: between the words of its socket, and admission and tickets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bridge import grants
+from bridge.admission import Admission
+from bridge.broker.server import Answer, Handler
+from bridge.errors import Defect
+from bridge.model import Evidence, JobFacts, RunId, UnverifiedToken
+from bridge.ticketing import TicketDesk, Use
+
+
+class Desk:
+    """Translates; decides nothing."""
+
+    def __init__(self, admission: Admission, tickets: TicketDesk) -> None:
+        self._admission = admission
+        self._tickets = tickets
+
+    def handlers(self) -> Mapping[str, Handler]:
+        """Return what the broker's server answers, by name of the operation."""
+        return {
+            "ping": lambda request: ({}, b""),
+            "admit": self._admit,
+            "tickets": self._run_tickets,
+            "node_claim": self._node_claim,
+            "node_tickets": self._node_tickets,
+            "node_released": self._node_released,
+        }
+
+    def _admit(self, request: Mapping[str, Any]) -> Answer:
+        admitted = self._admission.admit(_evidence(request))
+        header = {
+            "run_id": admitted.run_id,
+            "attempt": admitted.attempt,
+            "session": admitted.session,
+            "grant": grants.to_json(admitted.grant).decode(),
+            "reference": admitted.reference,
+        }
+        return header, admitted.bundle.ccache
+
+    def _run_tickets(self, request: Mapping[str, Any]) -> Answer:
+        run_id, session, use = _texts(request, "run_id", "session", "use")
+        bundle = self._tickets.for_run(RunId(run_id), session, Use(use))
+        return {}, bundle.ccache
+
+    def _node_claim(self, request: Mapping[str, Any]) -> Answer:
+        token, node = _texts(request, "token", "node")
+        slurm_job_id, uid = _numbers(request, "slurm_job_id", "uid")
+        claim = self._tickets.claim(token, slurm_job_id, uid, node)
+        return {"claim_id": claim.claim_id, "run_id": claim.run_id, "reply": claim.reply}, b""
+
+    def _node_tickets(self, request: Mapping[str, Any]) -> Answer:
+        (claim_id,) = _texts(request, "claim_id")
+        cache, bundle = self._tickets.for_node(claim_id)
+        return {"cache": cache}, bundle.ccache
+
+    def _node_released(self, request: Mapping[str, Any]) -> Answer:
+        token, node = _texts(request, "token", "node")
+        slurm_job_id, uid = _numbers(request, "slurm_job_id", "uid")
+        return {"reply": self._tickets.released(token, slurm_job_id, uid, node)}, b""
+
+
+def _evidence(request: Mapping[str, Any]) -> Evidence:
+    """Read the evidence of a job; web has checked its form, and the broker does not rely on that."""
+    try:
+        given = request["evidence"]
+        facts = JobFacts(**given["facts"])
+        numbers = (facts.job_id, facts.project_id, facts.pipeline_id, facts.timeout_seconds)
+        texts = (given["id_token"], given["job_token"], given["scheduler_parameters"], facts.ref, facts.sha)
+        cluster = given["cluster"]
+        well_formed = (
+            all(type(number) is int for number in numbers)
+            and all(type(text) is str for text in texts)
+            and type(facts.user_id) in (int, type(None))
+            and type(cluster) in (str, type(None))
+        )
+    except (KeyError, TypeError) as error:
+        raise _malformed() from error
+    if not well_formed:
+        raise _malformed()
+    return Evidence(UnverifiedToken(texts[0]), texts[1], facts, texts[2], cluster)
+
+
+def _texts(request: Mapping[str, Any], *names: str) -> list[str]:
+    values = [request.get(name) for name in names]
+    if not all(type(value) is str for value in values):
+        raise _malformed()
+    return [str(value) for value in values]
+
+
+def _numbers(request: Mapping[str, Any], *names: str) -> list[int]:
+    values = [request.get(name) for name in names]
+    if not all(type(value) is int for value in values):
+        raise _malformed()
+    return [int(value) for value in values if value is not None]
+
+
+def _malformed() -> Defect:
+    return Defect("broker.malformed", "Web sent the broker a request that it can't read.", "Update both.")

@@ -1,0 +1,132 @@
+"""The bridge's settings: one TOML file, read once, frozen. The only place in the bridge that reads the environment."""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from bridge.errors import RequestRefused
+
+DEFAULT_FILE: Final = Path("/etc/ci-bridge/bridge.toml")
+
+HostName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https://[a-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?$")]
+DatabaseUrl = Annotated[str, StringConstraints(pattern=r"^(sqlite:////[^?#]+|postgresql\+psycopg://.+)$")]
+Principal = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+/[a-z0-9.-]+$")]
+Realm = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9.-]+$")]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Issuer(_Section):
+    """A GitLab whose id_tokens are believed."""
+
+    url: HttpsUrl
+    """Exactly as in the tokens' ``iss``."""
+    audience: str = Field(min_length=1, max_length=255)
+    """What the project's ``id_tokens:`` must name as ``aud``."""
+    ca_file: Path = Path("/etc/ssl/certs/ca-certificates.crt")
+    """Certificates that GitLab's own must chain to; by default Debian's."""
+    max_life_seconds: int = Field(default=7 * 24 * 3600, gt=0)
+    """Longest accepted ``exp - iat``; GitLab sets it to the job's timeout."""
+
+
+class Database(_Section):
+    """Where runs and the audit log live."""
+
+    url: DatabaseUrl = "sqlite:////var/lib/ci-bridge/bridge.sqlite3"
+    """An SQLAlchemy URL: ``sqlite:////path`` or ``postgresql+psycopg://...``."""
+
+
+class Broker(_Section):
+    """The process that holds the keytabs."""
+
+    socket: Path = Path("/run/ci-bridge/broker.sock")
+    principal: Principal
+    realm: Realm
+    keytab: Path = Path("/etc/ci-bridge/bridge.keytab")
+    http_keytab: Path = Path("/etc/ci-bridge/http.keytab")
+    http_service: Principal
+    """``HTTP/<host>``, for nodes and people who authenticate by HTTP Negotiate."""
+    private_directory: Path = Path("/run/ci-bridge-broker")
+    """On a tmpfs, 0700: the replay cache of HTTP Negotiate. Credentials are in memory only."""
+    seal_key: Path = Path("/var/lib/ci-bridge-broker/seal.key")
+    web_user: str = "ci-bridge"
+    """The only user, besides root, that the broker answers."""
+
+
+class Web(_Section):
+    """The process that executors and nodes talk to."""
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=8443, ge=1, le=65535)
+    socket: Path | None = None
+    """Listen on this unix socket too, for a runner on the same machine."""
+    tls_certificate: Path | None = None
+    tls_key: Path | None = None
+    public_hosts: tuple[HostName, ...] = Field(min_length=1)
+    """Names in the Host header that are answered; no wildcards."""
+    known_hosts: Path = Path("/etc/ci-bridge/known_hosts")
+    """Host keys of the login nodes, as in sshd(8) SSH_KNOWN_HOSTS."""
+    job_wrapper: str = "/usr/lib/ci-bridge/ci-bridge-job"
+
+    @model_validator(mode="after")
+    def _whole_tls(self) -> Self:
+        if (self.tls_certificate is None) != (self.tls_key is None):
+            raise ValueError("tls_certificate and tls_key go together")
+        return self
+
+
+class Settings(_Section):
+    """The whole file."""
+
+    policies: Path = Path("/etc/ci-bridge/policies")
+    issuers: tuple[Issuer, ...] = Field(min_length=1)
+    database: Database = Database()
+    broker: Broker
+    web: Web
+
+
+def load(path: Path | None = None) -> Settings:
+    """Read settings from ``path``, else from $CI_BRIDGE_CONFIG, else from DEFAULT_FILE.
+
+    Raises RequestRefused ``settings.unreadable`` or ``settings.invalid``, naming file and setting.
+    """
+    source = path or Path(os.environ.get("CI_BRIDGE_CONFIG", DEFAULT_FILE))
+    try:
+        document = tomllib.loads(source.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestRefused(
+            "settings.unreadable",
+            f"The settings file {source} can't be read: {error}.",
+            "Name the right file with --config or CI_BRIDGE_CONFIG.",
+        ) from error
+    return parse(document, source)
+
+
+def parse(document: Mapping[str, Any], source: Path) -> Settings:
+    """Check a parsed settings file; ``source`` is for the message. Raises RequestRefused ``settings.invalid``."""
+    try:
+        return Settings.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise RequestRefused(
+            "settings.invalid",
+            f"In {source}, {where}: {first['msg']}.",
+            "See docs/settings.md for what each setting takes.",
+        ) from error
+
+
+def inherited_sockets() -> int:
+    """How many listening sockets the service manager passed us, from file descriptor 3 on (sd_listen_fds(3))."""
+    if os.environ.get("LISTEN_PID") not in (None, str(os.getpid())):
+        return 0
+    return int(os.environ.get("LISTEN_FDS", "0"))

@@ -1,0 +1,303 @@
+"""Tickets for runs that are admitted already: for the SSH connection, the login node, and the compute nodes.
+
+Runs in the broker. Nobody asks it for "tickets of NAME": a caller shows a run's session secret, or is a node on which
+the run's Slurm job was released; whom the tickets are for is what the broker itself sealed at admission.
+"""
+
+from __future__ import annotations
+
+import base64
+import enum
+import hashlib
+import hmac
+import secrets
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from bridge import grants
+from bridge.audit.ledger import Ledger, View
+from bridge.audit.record import Actor, Phase, Record, RecordType
+from bridge.errors import BridgeError, Defect, NotFound, PolicyRefused, TokenRefused
+from bridge.kerberos.impersonation import Impersonator
+from bridge.kerberos.negotiate import Negotiated
+from bridge.lifecycle import ON_SLURM, require_live
+from bridge.model import Cluster, Grant, Run, RunId, Stage, TicketBundle
+from bridge.records import basis_of, target_of, tickets_of
+from bridge.references import new_reference
+from bridge.seal import GrantSeal
+
+CLAIM_LIFE: Final = timedelta(seconds=60)
+"""Between a node's proof of who it is and its bundle lies one look into Slurm's queue."""
+
+END_GRACE: Final = timedelta(minutes=15)
+"""After the job's time-out its Slurm jobs are cancelled and its files removed: that may take a new connection."""
+
+
+class Use(enum.StrEnum):
+    """What a bundle is for; each use gets the least set of services."""
+
+    SSH = "ssh"
+    LOGIN = "login"
+
+
+class NegotiateAcceptor(Protocol):
+    """Says who made an HTTP Negotiate token."""
+
+    def accept_header(self, value: str) -> Negotiated:
+        """Return the principal and our reply; raises TokenRefused ``negotiate.*``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClaim:
+    """A node has shown that it is itself, and that the Slurm job is a run's of ours."""
+
+    claim_id: str
+    run_id: RunId
+    slurm_job_id: int
+    stage: str
+    invocation: str
+    node: str
+    reply: str
+    expires: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class TicketDesk:
+    """Hands out ticket bundles; every part is passed in."""
+
+    ledger: Ledger
+    impersonator: Impersonator
+    acceptor: NegotiateAcceptor
+    clusters: Callable[[], Sequence[Cluster]]
+    seal: GrantSeal
+    clock: Callable[[], datetime]
+    claims: ClaimBook
+
+    def for_run(self, run_id: RunId, session: str, use: Use) -> TicketBundle:
+        """Return a fresh bundle of a live run for a caller with its session secret; raises BridgeError."""
+        with self.ledger.read() as view:
+            self._require_session(view, run_id, session)
+        grant = self._sealed_grant(run_id, END_GRACE if use is Use.SSH else timedelta(0))
+        targets = [f"host/{grant.cluster.login_host}"] if use is Use.SSH else list(grant.cluster.login_targets)
+        return self._make(run_id, grant, targets, use.value)
+
+    def claim(self, authorization: str, slurm_job_id: int, uid: int, node: str) -> NodeClaim:
+        """Check that the caller is ``node`` and the job is ours, released and of ``uid``; raises BridgeError.
+
+        The caller's proof is HTTP Negotiate with its host keytab. NotFound ``node.not_ours`` for any other job.
+        """
+        caller = self.acceptor.accept_header(f"Negotiate {authorization}")
+        with self._denials_on_record(slurm_job_id):
+            host = _host_of(caller.principal)
+            if node not in (host, host.partition(".")[0]):
+                raise _wrong_node(host, node)
+        run, stage = self._job(host, caller.principal, slurm_job_id)
+        grant = self._sealed_grant(run.run_id)
+        if stage.state not in ON_SLURM or grant.account.uid != uid:
+            raise _not_ours(slurm_job_id)
+        return self.claims.add(
+            NodeClaim(
+                claim_id=secrets.token_urlsafe(16),
+                run_id=run.run_id,
+                slurm_job_id=slurm_job_id,
+                stage=stage.name,
+                invocation=stage.invocation,
+                node=host,
+                reply=_base64(caller.reply),
+                expires=self.clock() + CLAIM_LIFE,
+            )
+        )
+
+    def for_node(self, claim_id: str) -> tuple[str, TicketBundle]:
+        """Return where the node keeps the cache, and the bundle, for a claim; each claim once."""
+        claim = self.claims.take(claim_id, self.clock())
+        grant = self._sealed_grant(claim.run_id)
+        bundle = self._make(claim.run_id, grant, list(grant.cluster.node_targets), "node", claim)
+        return grant.cluster.node_ccache.replace("%{uid}", str(grant.account.uid)), bundle
+
+    def released(self, authorization: str, slurm_job_id: int, uid: int, node: str) -> str:
+        """Record that a node has removed a job's tickets; return our reply token."""
+        caller = self.acceptor.accept_header(f"Negotiate {authorization}")
+        host = _host_of(caller.principal)
+        run, stage = self._job(host, caller.principal, slurm_job_id)
+        if run.grant.account.uid != uid or node not in (host, host.partition(".")[0]):
+            raise _not_ours(slurm_job_id)
+        with self.ledger.begin() as tx:
+            tx.append(
+                Record(
+                    type=RecordType.TICKETS,
+                    phase=Phase.EVENT,
+                    reference=new_reference(),
+                    run_id=run.run_id,
+                    invocation=stage.invocation,
+                    stage=stage.name,
+                    actor=Actor.of(run.grant.identity),
+                    target=target_of(run.grant, host),
+                    slurm_job_id=slurm_job_id,
+                    detail={"use": "node", "removed": True},
+                )
+            )
+        return _base64(caller.reply)
+
+    def _job(self, host: str, principal: str, slurm_job_id: int) -> tuple[Run, Stage]:
+        for cluster in self.clusters():
+            if principal != f"host/{host}@{cluster.realm}" or (cluster.nodes and host not in cluster.nodes):
+                continue
+            try:
+                with self.ledger.read() as view:
+                    return view.run_by_slurm_job(cluster.name, slurm_job_id)
+            except NotFound:
+                continue
+        raise _not_ours(slurm_job_id)
+
+    def _require_session(self, view: View, run_id: RunId, session: str) -> None:
+        try:
+            known = view.session(run_id).session_hash
+        except NotFound:
+            raise session_invalid() from None
+        if not hmac.compare_digest(known, hashlib.sha256(session.encode()).digest()):
+            raise session_invalid()
+
+    def _sealed_grant(self, run_id: RunId, grace: timedelta = timedelta(0)) -> Grant:
+        """Return the grant as this broker sealed it, for a run that is alive and in its time."""
+        with self._denials_on_record(run_id=run_id), self.ledger.read() as view:
+            run, sealed = view.run(run_id), view.sealed_grant(run_id)
+            require_live(run.state)
+            self.seal.check(sealed, run.not_after)
+        if self.clock() >= run.not_after + grace:
+            raise PolicyRefused(
+                "run.over_time",
+                "The job's time-out in GitLab has passed, so its run gets no more tickets.",
+                "Give the job a longer timeout, then retry it.",
+            )
+        return grants.from_json(sealed.grant_json)
+
+    @contextmanager
+    def _denials_on_record(self, slurm_job_id: int | None = None, run_id: RunId | None = None) -> Iterator[None]:
+        """Put on record who tries to get tickets in another's name, and a run that somebody has changed."""
+        try:
+            yield
+        except (PolicyRefused, Defect) as error:
+            reference = new_reference()
+            self._append(
+                Record(
+                    type=RecordType.TICKETS,
+                    phase=Phase.DENIED,
+                    reference=reference,
+                    run_id=run_id,
+                    slurm_job_id=slurm_job_id,
+                    code=error.code,
+                    detail={key: str(value) for key, value in error.context.items()},
+                )
+            )
+            raise error.referenced(reference) from error
+
+    def _make(
+        self, run_id: RunId, grant: Grant, targets: list[str], use: str, claim: NodeClaim | None = None
+    ) -> TicketBundle:
+        """Intent, tickets, outcome."""
+        intent = Record(
+            type=RecordType.TICKETS,
+            phase=Phase.INTENT,
+            reference=new_reference(),
+            run_id=run_id,
+            invocation=claim.invocation if claim else None,
+            stage=claim.stage if claim else None,
+            actor=Actor.of(grant.identity),
+            target=target_of(grant, claim.node if claim else None),
+            basis=basis_of(grant),
+            slurm_job_id=claim.slurm_job_id if claim else None,
+            detail={"use": use},
+        )
+        self._append(intent)
+        try:
+            bundle = self.impersonator.tickets(grant.account.name, targets, grant.limits.ticket_minutes * 60)
+        except BridgeError as error:
+            self._append(_outcome(intent, Phase.FAILED, code=error.code))
+            raise error.referenced(intent.reference) from error
+        self._append(_outcome(intent, Phase.OK, tickets=tickets_of(bundle)))
+        return bundle
+
+    def _append(self, record: Record) -> None:
+        with self.ledger.begin() as tx:
+            tx.append(record)
+
+
+class ClaimBook:
+    """Claims that wait for their bundle, in the broker's memory only."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._claims: dict[str, NodeClaim] = {}
+
+    def add(self, claim: NodeClaim) -> NodeClaim:
+        """Keep a claim until it is taken or too old; a node that never takes its claims fills nothing."""
+        with self._lock:
+            self._forget_before(claim.expires - CLAIM_LIFE)
+            self._claims[claim.claim_id] = claim
+        return claim
+
+    def take(self, claim_id: str, now: datetime) -> NodeClaim:
+        """Return and forget a claim; raises TokenRefused ``node.claim_unknown``."""
+        with self._lock:
+            self._forget_before(now)
+            claim = self._claims.pop(claim_id, None)
+        if claim is None:
+            raise TokenRefused("node.claim_unknown", "There is no such claim, or no more.", "Ask again as the node.")
+        return claim
+
+    def _forget_before(self, now: datetime) -> None:
+        self._claims = {key: claim for key, claim in self._claims.items() if claim.expires > now}
+
+
+def session_invalid() -> TokenRefused:
+    """The one answer to everybody who does not hold a live run's session secret (T50)."""
+    return TokenRefused(
+        "session.invalid",
+        "The session secret is not that of a live run.",
+        "Retry the job in GitLab: a new job gets a new run.",
+    )
+
+
+def _outcome(intent: Record, phase: Phase, **changes: object) -> Record:
+    return replace(intent, phase=phase, **changes)  # type: ignore[arg-type]
+
+
+def _host_of(principal: str) -> str:
+    service, _, rest = principal.partition("/")
+    if service != "host" or not rest or "/" in rest:
+        raise PolicyRefused(
+            "node.not_a_host",
+            "Only a compute node may ask for the tickets of a Slurm job.",
+            "Call this with the node's own host/ keytab, from Slurm's prolog.",
+            principal=principal,
+        )
+    return rest.rpartition("@")[0]
+
+
+def _wrong_node(host: str, node: str) -> PolicyRefused:
+    return PolicyRefused(
+        "node.wrong_node",
+        "A node asked for tickets in another node's name.",
+        "Check the keytab and the node's name in slurm.conf.",
+        host=host,
+        node=node,
+    )
+
+
+def _not_ours(slurm_job_id: int) -> NotFound:
+    return NotFound(
+        "node.not_ours",
+        "This Slurm job is not one of the bridge's.",
+        "Nothing is wrong: other jobs need nothing from the bridge.",
+        slurm_job_id=slurm_job_id,
+    )
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

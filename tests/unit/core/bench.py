@@ -1,0 +1,239 @@
+"""A bridge on a bench: real ledger, admission, ticket desk, broker socket and runs; stand-ins only at its Protocols."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+
+from bridge.admission import Admission
+from bridge.audit.log import Writer, verify
+from bridge.broker.client import BrokerClient
+from bridge.broker.desk import Desk
+from bridge.broker.server import BrokerServer, listen
+from bridge.cluster.poller import Poller
+from bridge.cluster.pool import LoginPool
+from bridge.db.engine import open_database
+from bridge.db.ledger import SqlLedger
+from bridge.db.migrate import upgrade
+from bridge.errors import BridgeError
+from bridge.model import Evidence, JobFacts, PosixAccount, UnverifiedToken
+from bridge.oidc.verifier import Audience, Verifier
+from bridge.policy.bundle import load_bundle
+from bridge.policy.engine import Engine
+from bridge.runs.live import LiveRun, Runs, Workshop
+from bridge.runs.task import StageTask
+from bridge.seal import GrantSeal, Seal
+from bridge.ticketing import ClaimBook, TicketDesk
+from runner import wire
+from tests.fakes import FakeAcceptor, FakeCluster, FakeDirectory, FakeImpersonator, FakeJobCheck
+
+CHECKOUT = Path(__file__).parents[3]
+POLICIES = CHECKOUT / "policies"
+ISSUER = "https://gitlab.realm.test"
+AUDIENCE = "https://bridge.realm.test"
+KID = "key-1"
+LONGEST_WAIT_SECONDS = 10.0
+PEOPLE = (
+    PosixAccount("alice", 20001, 21001, ("chem",), "/home/alice", "/bin/bash"),
+    PosixAccount("bob", 20002, 21002, ("bio",), "/home/bob", "/bin/bash"),
+    PosixAccount("root", 0, 0, ("root",), "/root", "/bin/bash"),
+)
+
+
+def wait_until(condition: Callable[[], Any], what: str = "it") -> Any:
+    """Wait for a condition, with a bound; returns what it gave."""
+    deadline = time.monotonic() + LONGEST_WAIT_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, f"{what} did not happen"
+        time.sleep(0.003)
+    return found
+
+
+class Clock:
+    """The moment, which tests can move."""
+
+    def __init__(self) -> None:
+        self.shift = timedelta(0)
+
+    def __call__(self) -> datetime:
+        """Now, moved."""
+        return datetime.now(UTC) + self.shift
+
+
+@dataclass(frozen=True, slots=True)
+class OneKey:
+    """``oidc.verifier.KeySource`` with one key."""
+
+    public: RSAPublicKey
+
+    def key(self, issuer: str, kid: str) -> RSAPublicKey:
+        """The key, whoever asks."""
+        return self.public
+
+
+class Broker:
+    """The broker's parts, put together as ``broker.main`` does."""
+
+    def __init__(self, database: str, key: RSAPrivateKey) -> None:
+        self.engine = open_database(database)
+        upgrade(self.engine)
+        self.ledger = SqlLedger(self.engine, Writer.new("broker@bench"))
+        self.key = key
+        self.clock = Clock()
+        self.jobs, self.directory = FakeJobCheck(), FakeDirectory(*PEOPLE)
+        self.impersonator, self.claims = FakeImpersonator(), ClaimBook()
+        self.policy = Engine(load_bundle(POLICIES))
+        seal = GrantSeal(Seal(b"s" * 32))
+        self.admission = Admission(
+            verifier=Verifier([Audience(ISSUER, AUDIENCE, 6 * 3600)], OneKey(key.public_key())),
+            jobs=self.jobs,
+            engine=lambda: self.policy,
+            directory=self.directory,
+            ledger=self.ledger,
+            impersonator=self.impersonator,
+            seal=seal,
+            clock=self.clock,
+        )
+        clusters = tuple(self.policy.bundle.clusters.by_name.values())
+        self.tickets = TicketDesk(
+            self.ledger, self.impersonator, FakeAcceptor(), lambda: clusters, seal, self.clock, self.claims
+        )
+
+    def evidence(self, job_id: int = 301, user_id: int = 101, **changes: Any) -> Evidence:
+        """What a runner presents for a job; ``claims`` changes those of its token."""
+        claims = {**self.claims_of(job_id, user_id), **changes.pop("claims", {})}
+        token = jwt.encode(claims, self.key, algorithm="RS256", headers={"kid": KID})
+        members: dict[str, Any] = {
+            "id_token": UnverifiedToken(token),
+            "job_token": f"glcbt-{job_id}",
+            "facts": JobFacts(job_id, 7, 31, user_id, "main", "0" * 40, "build", "test", "chem/water", 3600),
+            "scheduler_parameters": "",
+            "cluster": None,
+        }
+        return Evidence(**(members | changes))
+
+    def claims_of(self, job_id: int, user_id: int) -> dict[str, Any]:
+        """What GitLab writes for a push to main."""
+        issued = int(self.clock().timestamp())
+        return {
+            "iss": ISSUER,
+            "aud": AUDIENCE,
+            "sub": "s",
+            "iat": issued,
+            "nbf": issued - 5,
+            "exp": issued + 3600,
+            "jti": f"jti-{job_id:06}",
+            "namespace_id": "5",
+            "project_id": "7",
+            "project_path": "chem/water",
+            "job_project_id": "7",
+            "user_id": str(user_id),
+            "user_login": "somebody",
+            "pipeline_id": "31",
+            "pipeline_source": "push",
+            "job_id": str(job_id),
+            "ref": "main",
+            "ref_type": "branch",
+            "ref_protected": "true",
+            "runner_id": 1,
+            "runner_environment": "self-hosted",
+            "sha": "0" * 40,
+        }
+
+    def records(self, **selection: Any) -> list[dict[str, Any]]:
+        """The members of the audit log's records whose members are these; the log must be whole."""
+        with self.ledger.read() as view:
+            assert verify(view.entries, view.head()).ok
+            found = [json.loads(entry.leaf) for entry in view.entries()]
+        return [one for one in found if all(one.get(name) == value for name, value in selection.items())]
+
+    @contextmanager
+    def serving(self, socket_path: Path) -> Iterator[BrokerClient]:
+        """Answer on a socket, as the broker's process does."""
+        server = BrokerServer(listen(socket_path), frozenset({0}), Desk(self.admission, self.tickets).handlers())
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield BrokerClient(socket_path, timeout_seconds=5)
+        finally:
+            server.stop()
+            thread.join()
+
+
+class Web:
+    """One web process: its runs, its pool of connections to a pretended cluster, its poller."""
+
+    def __init__(self, ledger: SqlLedger, client: BrokerClient, cluster: FakeCluster) -> None:
+        self.cluster = cluster
+        self.pool = LoginPool(cluster.connect)
+        self.poller = Poller(fast_seconds=0.005, slow_seconds=0.01)
+        self.poller.start()
+        self.runs = Runs(Workshop(ledger, client, self.pool, self.poller, "/usr/lib/ci-bridge/ci-bridge-job"))
+
+    def stop(self) -> None:
+        """End as the application does."""
+        self.runs.close()
+        self.poller.stop(5.0)
+        self.pool.close()
+
+    def open(self, evidence: Evidence) -> LiveRun:
+        """Admit a job, and show its session."""
+        answer = self.runs.open(evidence)
+        return self.runs.authenticate(answer["run_id"], answer["session"])
+
+
+class Reader:
+    """An executor that follows a stage: reads, acknowledges, and keeps what it got."""
+
+    def __init__(self, task: StageTask | None = None, after: int = 0) -> None:
+        self.task = task
+        self.after = after
+        self.log = bytearray()
+        self.notes: list[str] = []
+        self.last: dict[str, Any] | None = None
+
+    def read(self) -> None:
+        """Take what is there, once."""
+        assert self.task is not None
+        body, _ = self.task.feed.take(self.after)
+        for header, data in wire.Decoder().feed(body):
+            assert header["n"] > self.after
+            self.after = header["n"]
+            self.log += data
+            if header["kind"] == "note":
+                self.notes.append(header["text"])
+            if header["kind"] == "end":
+                self.last = header
+
+    def has(self, size: int) -> bool:
+        """Whether so many bytes of the log are here."""
+        return len(self.log) >= size
+
+    def until(self, condition: Callable[[], Any], what: str = "it") -> None:
+        """Read until something is there."""
+        wait_until(lambda: (self.read(), condition())[1], f"{what}; notes {self.notes}, log {bytes(self.log[-200:])!r}")
+
+    def end(self) -> dict[str, Any]:
+        """Read to the end frame, and return it."""
+        self.until(lambda: self.last is not None, "the end")
+        assert self.last is not None
+        return self.last
+
+
+def refused(action: Callable[[], Any]) -> BridgeError:
+    """The error of ours that ``action`` raises."""
+    try:
+        action()
+    except BridgeError as error:
+        return error
+    raise AssertionError("it was not refused")
