@@ -1,0 +1,1 @@
+"""The HTTP face of the bridge: thin routes over what the rooms below do."""

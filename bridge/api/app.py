@@ -1,0 +1,81 @@
+"""The composition root of web: every part is made here, once, and handed down."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from fastapi import FastAPI
+
+from bridge.api import executor, health, node, problems
+from bridge.api.bounds import BodyLimit, KnownHost
+from bridge.audit.log import Writer
+from bridge.broker.client import BrokerClient
+from bridge.cluster.opening import LoginOpener
+from bridge.cluster.poller import Poller
+from bridge.cluster.pool import LoginPool
+from bridge.cluster.ssh import HostKeys
+from bridge.cluster.sweeping import Sweeper
+from bridge.db.engine import open_database
+from bridge.db.ledger import SqlLedger
+from bridge.kerberos.holding import hold
+from bridge.runs.live import Runs, Workshop
+from bridge.runs.nodes import NodeDesk
+from bridge.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the routes work with."""
+
+    runs: Runs
+    nodes: NodeDesk
+    pool: LoginPool
+    poller: Poller
+    sweeper: Sweeper
+
+
+def make_parts(settings: Settings) -> Parts:
+    """Make every part of web; nothing is connected or started yet."""
+    ledger = SqlLedger(open_database(settings.database.url), Writer.new(f"web@{socket.gethostname()}"))
+    broker = BrokerClient(settings.broker.socket)
+    keys = HostKeys(settings.web.known_hosts)
+    pool = LoginPool(LoginOpener(hold, keys))
+    poller = Poller()
+    runs = Runs(Workshop(ledger, broker, pool, poller, settings.web.job_wrapper))
+    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool))
+
+
+def make_app(settings: Settings, parts: Parts) -> FastAPI:
+    """Return the ASGI application; its parts are started and stopped with it."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        parts.poller.start()
+        parts.sweeper.start()
+        yield
+        parts.runs.close()
+        parts.sweeper.stop()
+        parts.poller.stop(5.0)
+        parts.pool.close()
+
+    app = FastAPI(
+        title="CI bridge",
+        version="1",
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+    )
+    app.state.runs = parts.runs
+    app.state.nodes = parts.nodes
+    problems.install(app)
+    app.add_middleware(BodyLimit)
+    app.add_middleware(KnownHost, hosts=settings.web.public_hosts)
+    app.include_router(executor.router)
+    app.include_router(node.router)
+    app.include_router(health.router)
+    return app

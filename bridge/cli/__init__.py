@@ -1,0 +1,1 @@
+"""The ``ci-bridge`` command: one file for each noun."""

@@ -1,0 +1,45 @@
+"""The ``ci-bridge`` command."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+import typer
+
+from bridge.cli import audit, database, policy, service
+
+app = typer.Typer(
+    name="ci-bridge",
+    help="Runs every GitLab CI job on the cluster as the person who started it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("serve")(service.serve)
+app.command("broker")(service.broker)
+app.add_typer(database.app, name="db")
+app.add_typer(audit.app, name="audit")
+app.add_typer(policy.app, name="policy")
+
+
+def main() -> None:
+    """Run the command line."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    # paramiko and others log through logging; their debug lines are nobody's business.
+    logging.basicConfig(level=logging.WARNING, stream=sys.stderr)
+    app()
+
+
+if __name__ == "__main__":
+    main()

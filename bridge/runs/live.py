@@ -1,0 +1,359 @@
+"""The runs that web has in its hands: opened with the broker, staged over SSH, finished on the login node."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from bridge import grants
+from bridge.audit.ledger import Ledger
+from bridge.audit.record import Actor, Phase, Record, RecordType
+from bridge.broker.client import BrokerClient
+from bridge.cluster.poller import Poller
+from bridge.cluster.pool import Lease, LoginPool
+from bridge.errors import NotFound, Outage, TokenRefused
+from bridge.kerberos.bundle import verify_bundle
+from bridge.lifecycle import RUN_TRANSITIONS, require_live
+from bridge.model import Evidence, Grant, Run, RunId, RunState, Stage, StageKind, StageState, TicketBundle
+from bridge.records import target_of
+from bridge.references import new_reference
+from bridge.runs.book import StageBook
+from bridge.runs.feed import Feed
+from bridge.runs.finishing import drop_last_cache, finish_on_login_node
+from bridge.runs.login_stage import InterruptedStage, LoginStage, PrepareStage
+from bridge.runs.places import places
+from bridge.runs.slurm_stage import SlurmStage
+from bridge.runs.task import StageTask
+from runner.wire import is_user_stage
+
+USE_WHILE_LEFT: Final = timedelta(minutes=2)
+"""A bundle that ends sooner is not used for a new connection; a fresh one is fetched."""
+
+CLOCK_ALLOWANCE: Final = timedelta(minutes=5)
+"""The KDC's clock may be ahead of ours by MIT's default clockskew."""
+
+
+@dataclass(slots=True)
+class LiveRun:
+    """A run whose executor has shown its session secret to this process."""
+
+    run: Run
+    session: str = field(repr=False)
+    lease: Lease = field(repr=False)
+    tasks: dict[str, StageTask] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    ending: bool = False
+    """Whether its end was asked for; no stage starts any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workshop:
+    """What stages are made of."""
+
+    ledger: Ledger
+    broker: BrokerClient
+    pool: LoginPool
+    poller: Poller
+    wrapper: str
+
+
+class Runs:
+    """Every live run of this process; safe to use from many threads."""
+
+    def __init__(self, workshop: Workshop) -> None:
+        self._shop = workshop
+        self._lock = threading.Lock()
+        self._live: dict[RunId, LiveRun] = {}
+
+    def open(self, evidence: Evidence) -> dict[str, Any]:
+        """Have a job admitted; return what the executor needs to know. Raises what refuses it."""
+        header, ccache = self._shop.broker.ask("admit", evidence=_plain(evidence))
+        grant = grants.from_json(header["grant"].encode())
+        bundle = _bundle(grant, ccache, [f"host/{grant.cluster.login_host}"])
+        run_id, session = RunId(header["run_id"]), str(header["session"])
+        with self._shop.ledger.read() as view:
+            run = view.run(run_id)
+        self._keep(run, session, bundle)
+        where = places(grant, run_id)
+        return {
+            "run_id": run_id,
+            "session": session,
+            "account": grant.account.name,
+            "uid": grant.account.uid,
+            "principal": bundle.principal,
+            "reason": grant.reason,
+            "policy_ids": list(grant.policy_ids),
+            "builds_dir": where.builds_dir,
+            "cache_dir": where.cache_dir,
+            "cluster": grant.cluster.name,
+            "tickets_until": f"{bundle.end:%Y-%m-%dT%H:%M:%SZ}",
+            "plan": {key: value for key, value in asdict(grant.plan).items() if value not in (None, False)},
+            "reference": header["reference"],
+            "job_token_on_nodes": grant.limits.job_token_on_nodes,
+        }
+
+    def authenticate(self, run_id: RunId, session: str) -> LiveRun:
+        """Return the run for its session secret; raises TokenRefused ``session.invalid``."""
+        with self._lock:
+            live = self._live.get(run_id)
+        if live is not None and hmac.compare_digest(live.session.encode(), session.encode()):
+            return live
+        with suppress(NotFound), self._shop.ledger.read() as view:
+            known = view.session(run_id)
+            if hmac.compare_digest(known.session_hash, hashlib.sha256(session.encode()).digest()):
+                return self._keep(view.run(run_id), session, None)
+        raise TokenRefused(
+            "session.invalid",
+            "The session secret is not that of a live run.",
+            "Retry the job in GitLab: a new job gets a new run.",
+        )
+
+    def start_stage(self, live: LiveRun, invocation: str, name: str, script: bytes) -> StageTask:
+        """Start a stage, or return it where the same call has started it; raises Conflict ``run.ended``."""
+        with live.lock:
+            known = live.tasks.get(invocation)
+            if known is not None:
+                return known
+            require_live(RunState.ENDED if live.ending else live.run.state)
+            book = StageBook(self._shop.ledger, live.run, _stage(live.run, invocation, name), new_reference())
+            recorded = book.intend(script)
+            if recorded is None or recorded.state is StageState.INTENDED:
+                task = self._task(live, book, script, fresh=recorded is None)
+            else:
+                task = self._resumed(live, recorded, 0, 0)
+            live.tasks[invocation] = task
+        task.start()
+        return task
+
+    def stage(self, live: LiveRun, invocation: str, after: int = 0, offset: int = 0) -> StageTask:
+        """Return a stage at work. One that an earlier process began is taken up where the executor left off.
+
+        ``after`` is the last frame and ``offset`` the number of log bytes that the executor has.
+        Raises NotFound ``stage.unknown``, Conflict ``run.ended``.
+        """
+        with live.lock:
+            known = live.tasks.get(invocation)
+            if known is not None:
+                return known
+            require_live(RunState.ENDED if live.ending else live.run.state)
+            with self._shop.ledger.read() as view:
+                stage = view.stage(live.run.run_id, invocation)
+            task = self._resumed(live, stage, after, offset)
+            live.tasks[invocation] = task
+        task.start()
+        return task
+
+    def finish(self, live: LiveRun) -> dict[str, Any]:
+        """End a run: nothing of it runs, and nothing is left on the login node, when this returns.
+
+        Raises Outage where that can't be confirmed now; asking again goes on.
+        """
+        with live.lock:
+            if live.run.state is RunState.ENDED:
+                return {"cancelled": [], "complete": True}
+            live.ending = True
+            tasks = list(live.tasks.values())
+        for task in tasks:
+            if not task.over:
+                # Where its connection is lost, the task knows it already.
+                with suppress(Outage):
+                    task.cancel()
+            task.feed.abandon()
+        try:
+            node = live.lease.node
+        except Outage:
+            if not self._never_got_there(live.run):
+                raise
+            self._let_go(live, tasks, self._record_end(live.run, []))
+            return {"cancelled": [], "complete": False}
+        finished = finish_on_login_node(self._shop.ledger, live.run, node, tasks)
+        with live.lock:
+            live.run = self._record_end(live.run, finished.cancelled)
+        drop_last_cache(self._shop.ledger, live.run, node, finished)
+        self._let_go(live, tasks, live.run)
+        return {"cancelled": finished.cancelled, "complete": True}
+
+    def _never_got_there(self, run: Run) -> bool:
+        """Whether the run's workspace was never ready, so that an unreachable login node holds nothing that runs."""
+        with self._shop.ledger.read() as view:
+            on_slurm = any(stage.kind is StageKind.SLURM for stage in view.stages(run.run_id))
+        return run.state is RunState.ADMITTED and not on_slurm
+
+    def _let_go(self, live: LiveRun, tasks: Sequence[StageTask], ended: Run) -> None:
+        live.run = ended
+        for task in tasks:
+            task.close()
+        live.lease.close()
+        with self._lock:
+            if self._live.get(live.run.run_id) is live:
+                del self._live[live.run.run_id]
+
+    def node_of(self, run_id: RunId) -> LiveRun:
+        """Return a live run by its id, for a caller that was authenticated otherwise; raises Outage."""
+        with self._lock:
+            live = self._live.get(run_id)
+        if live is None:
+            raise Outage(
+                "run.not_here",
+                "The bridge was restarted, and the run's executor has not come back yet.",
+                "Ask again in a moment.",
+            )
+        return live
+
+    def check_ready(self) -> None:
+        """Pass where broker and database answer; raises Outage."""
+        self._shop.broker.ask("ping")
+        with self._shop.ledger.read() as view:
+            view.head()
+
+    def close(self) -> None:
+        """Let go of everything; Slurm jobs go on, and the next process takes them up."""
+        with self._lock:
+            lives = list(self._live.values())
+        for live in lives:
+            for task in list(live.tasks.values()):
+                task.close()
+
+    def _keep(self, run: Run, session: str, bundle: TicketBundle | None) -> LiveRun:
+        """Hold a run for its executor. One that has ended is looked at only; a new session takes over the old one's."""
+        tickets = _Tickets(self._shop.broker, run, session, bundle)
+        lease = self._shop.pool.lease(run.grant.cluster, run.grant.account.name, tickets)
+        live = LiveRun(run, session, lease)
+        with self._lock:
+            old = self._live.get(run.run_id)
+            if old is not None and bundle is None and old.session == session:
+                lease.close()
+                return old
+            if run.state is not RunState.ENDED:
+                self._live[run.run_id] = live
+        if run.state is RunState.ENDED:
+            lease.close()
+        elif old is not None:
+            live.tasks.update(old.tasks)
+            old.lease.close()
+        return live
+
+    def _task(self, live: LiveRun, book: StageBook, script: bytes, *, fresh: bool) -> StageTask:
+        where = places(live.run.grant, live.run.run_id)
+        if book.stage.name == "prepare":
+            return PrepareStage(book, live.lease, where, self._login_tickets(live), lambda: self._prepared(live))
+        if book.stage.kind is StageKind.LOGIN:
+            return LoginStage(book, live.lease, script, where)
+        return SlurmStage(
+            book,
+            live.lease,
+            script=script,
+            where=where,
+            wrapper=self._shop.wrapper,
+            poller=self._shop.poller,
+            fresh=fresh,
+        )
+
+    def _resumed(self, live: LiveRun, stage: Stage, after: int, offset: int) -> StageTask:
+        book = StageBook(self._shop.ledger, live.run, stage, new_reference())
+        if stage.kind is not StageKind.SLURM:
+            return InterruptedStage(book, live.lease, Feed(after))
+        return SlurmStage(
+            book,
+            live.lease,
+            script=None,
+            where=places(live.run.grant, live.run.run_id),
+            wrapper=self._shop.wrapper,
+            poller=self._shop.poller,
+            feed=Feed(after),
+            offset=offset,
+        )
+
+    def _login_tickets(self, live: LiveRun) -> Callable[[], TicketBundle]:
+        grant = live.run.grant
+
+        def fetch() -> TicketBundle:
+            _, ccache = self._shop.broker.ask("tickets", run_id=live.run.run_id, session=live.session, use="login")
+            return _bundle(grant, ccache, grant.cluster.login_targets)
+
+        return fetch
+
+    def _prepared(self, live: LiveRun) -> None:
+        with self._shop.ledger.begin() as tx:
+            live.run = tx.update_run_state(live.run.run_id, {RunState.ADMITTED, RunState.PREPARED}, RunState.PREPARED)
+            tx.append(_run_record(live.run, Phase.OK, {"state": RunState.PREPARED.value}))
+
+    def _record_end(self, run: Run, cancelled: list[int]) -> Run:
+        with self._shop.ledger.begin() as tx:
+            now = tx.run(run.run_id)
+            if now.state is RunState.ENDED:
+                return now
+            ended = tx.update_run_state(run.run_id, RUN_TRANSITIONS.keys(), RunState.ENDED)
+            tx.append(_run_record(ended, Phase.OK, {"state": "ended", "cancelled_jobs": len(cancelled)}))
+            return ended
+
+
+class _Tickets:
+    """Gives tickets for SSH that are good now: those of the admission while they last, then fresh ones."""
+
+    def __init__(self, broker: BrokerClient, run: Run, session: str, bundle: TicketBundle | None) -> None:
+        self._broker = broker
+        self._run = run
+        self._session = session
+        self._bundle = bundle
+
+    def __call__(self) -> TicketBundle:
+        bundle = self._bundle
+        if bundle is None or bundle.end - datetime.now(UTC) < USE_WHILE_LEFT:
+            _, ccache = self._broker.ask("tickets", run_id=self._run.run_id, session=self._session, use="ssh")
+            grant = self._run.grant
+            self._bundle = bundle = _bundle(grant, ccache, [f"host/{grant.cluster.login_host}"])
+        return bundle
+
+
+def _stage(run: Run, invocation: str, name: str) -> Stage:
+    """Return the stage that is about to be; after_script holds user code too, and runs on the login node."""
+    return Stage(
+        run_id=run.run_id,
+        invocation=invocation,
+        name=name,
+        kind=StageKind.SLURM if is_user_stage(name) and name != "after_script" else StageKind.LOGIN,
+        state=StageState.INTENDED,
+        slurm_job_id=None,
+        slurm_name=f"ci-{run.run_id}-{name}",
+        exit_code=None,
+        node=None,
+    )
+
+
+def _bundle(grant: Grant, ccache: bytes, targets: list[str] | tuple[str, ...]) -> TicketBundle:
+    """Read a bundle that came from the broker, as strictly as the broker did; raises Defect."""
+    realm = grant.cluster.realm
+    not_after = datetime.now(UTC) + timedelta(minutes=grant.limits.ticket_minutes) + CLOCK_ALLOWANCE
+    return verify_bundle(
+        ccache, f"{grant.account.name}@{realm}", [f"{target}@{realm}" for target in targets], not_after
+    )
+
+
+def _run_record(run: Run, phase: Phase, detail: dict[str, str | int | bool]) -> Record:
+    return Record(
+        type=RecordType.RUN,
+        phase=phase,
+        reference=new_reference(),
+        run_id=run.run_id,
+        actor=Actor.of(run.grant.identity),
+        target=target_of(run.grant),
+        detail=detail,
+    )
+
+
+def _plain(evidence: Evidence) -> dict[str, Any]:
+    """Return the evidence as the broker's socket takes it."""
+    return {
+        "id_token": str(evidence.id_token),
+        "job_token": evidence.job_token,
+        "facts": asdict(evidence.facts),
+        "scheduler_parameters": evidence.scheduler_parameters,
+        "cluster": evidence.cluster,
+    }

@@ -1,0 +1,119 @@
+"""Stages on the login node: the runner's own helper scripts, and the preparation of the workspace."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from bridge.cluster.node import LoginNode, Running
+from bridge.errors import Defect, Outage
+from bridge.model import StageState, TicketBundle
+from bridge.runs.book import StageBook
+from bridge.runs.places import Places, login_ccache
+from bridge.runs.task import KILL_GRACE_SECONDS, LoginSource, StageTask
+from runner.wire import Outcome
+
+SIGNAL_BASE = 128
+"""What a shell reports for a command that a signal ended: 128 + the signal's number."""
+
+
+class LoginStage(StageTask):
+    """Runs the runner's script as the account on the login node; the script is never on a disk."""
+
+    def __init__(self, book: StageBook, login: LoginSource, script: bytes, where: Places) -> None:
+        super().__init__(book, login)
+        self._script = script
+        self._where = where
+        self._lock = threading.Lock()
+        self._running: Running | None = None
+
+    def work(self, node: LoginNode) -> None:
+        """Run the script and pass its output on."""
+        with self._lock:
+            if self.cancelled:
+                self.end(StageState.CANCELLED, Outcome.CANCELLED)
+                return
+            self.book.advance(StageState.RUNNING)
+            self._running = running = node.run(self._script, env={"TMPDIR": self._where.scratch})
+            self._script = b""
+        for piece in running:
+            self.feed.log(piece)
+        how = running.exit
+        code = how.exit_code if how.exit_code is not None else SIGNAL_BASE + (how.signal or 0)
+        if self.cancelled:
+            self.end(StageState.CANCELLED, Outcome.CANCELLED, code)
+        else:
+            self.end(StageState.ENDED, Outcome.OK if code == 0 else Outcome.SCRIPT_FAILED, code)
+
+    def interrupt(self) -> None:
+        """End the script's process group."""
+        with self._lock:
+            running = self._running
+        if running is not None:
+            running.stop(KILL_GRACE_SECONDS)
+
+
+class PrepareStage(StageTask):
+    """Makes the run's directories and puts its tickets on the login node."""
+
+    def __init__(
+        self,
+        book: StageBook,
+        login: LoginSource,
+        where: Places,
+        tickets: Callable[[], TicketBundle],
+        done: Callable[[], None],
+    ) -> None:
+        super().__init__(book, login)
+        self._where = where
+        self._tickets = tickets
+        self._done = done
+
+    def work(self, node: LoginNode) -> None:
+        """Check who we are there, then make workspace and tickets ready."""
+        grant = self.book.run.grant
+        self.book.advance(StageState.RUNNING)
+        self._check_account(node)
+        made = node.workspace(self.book.run.run_id, grant.cluster.builds_root, grant.cluster.cache_root)
+        if (made.builds_dir, made.private_dir) != (self._where.builds_dir, self._where.private_dir):
+            raise Defect(
+                "workspace.elsewhere", "The login agent made other directories than the bridge expects.", "Update both."
+            )
+        self.feed.note(f"Workspace ready on {grant.cluster.login_host}: {made.builds_dir}")
+        if grant.cluster.login_targets:
+            bundle = self._tickets()
+            node.put_tickets(login_ccache(grant), bundle.ccache)
+            services = ", ".join(ticket.server for ticket in bundle.tickets)
+            self.feed.note(f"Tickets on {grant.cluster.login_host} until {bundle.end:%H:%M:%S} UTC: {services}")
+        self._done()
+        self.end(StageState.ENDED, Outcome.OK, 0)
+
+    def interrupt(self) -> None:
+        """Let it finish: it takes moments, and cleanup undoes it."""
+
+    def _check_account(self, node: LoginNode) -> None:
+        """T17, T18: the account on the other side must be the one that was granted, down to its uid."""
+        hello, account = node.hello(), self.book.run.grant.account
+        if (hello.user, hello.uid) != (account.name, account.uid):
+            raise Defect(
+                "login.wrong_account",
+                "The login node gave the bridge another account than policy granted.",
+                "Stop the bridge and compare the login node's directory with the bridge's.",
+                user=hello.user,
+                uid=hello.uid,
+            )
+
+
+class InterruptedStage(StageTask):
+    """A stage on the login node that an earlier process began: it ended with that process's connection."""
+
+    def work(self, node: LoginNode) -> None:
+        """Say so."""
+        raise Outage(
+            "stage.interrupted",
+            "The bridge was restarted while this stage ran on the login node.",
+            "The runner may try the stage again; otherwise retry the job.",
+        )
+
+    def interrupt(self) -> None:
+        """There is nothing to end."""

@@ -1,0 +1,141 @@
+"""One stage at work: a thread that does it, a feed that tells of it, and a way to cancel it."""
+
+from __future__ import annotations
+
+import threading
+from abc import ABC, abstractmethod
+from typing import Final, Protocol
+
+import structlog
+
+from bridge.cluster.node import LoginNode
+from bridge.errors import BridgeError, Defect
+from bridge.model import StageKind, StageState
+from bridge.runs.book import StageBook
+from bridge.runs.feed import Feed, FeedClosed, outcome_of
+from runner.wire import Outcome
+
+KILL_GRACE_SECONDS: Final = 5.0
+"""Between TERM and KILL for what runs on the login node."""
+
+FIRST_PAUSE_SECONDS: Final = 0.5
+MAX_PAUSE_SECONDS: Final = 15.0
+"""Between two tries to go on; it doubles."""
+
+log = structlog.get_logger()
+
+
+class LoginSource(Protocol):
+    """Gives a connection to the run's login node as its account."""
+
+    @property
+    def node(self) -> LoginNode:
+        """A live connection, made now if need be; raises BridgeError. Ask anew for each thing to do."""
+        ...
+
+
+class StageTask(ABC):
+    """A stage that was asked for; the subclass says what it does."""
+
+    def __init__(self, book: StageBook, login: LoginSource, feed: Feed | None = None) -> None:
+        self.book = book
+        self.feed = feed or Feed()
+        self._login = login
+        self._cancelled = threading.Event()
+        self._over = threading.Event()
+        self._closed = threading.Event()
+
+    @property
+    def kind(self) -> StageKind:
+        """Where the stage runs."""
+        return self.book.stage.kind
+
+    @property
+    def over(self) -> bool:
+        """True once nothing of the stage is at work any more."""
+        return self._over.is_set()
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        threading.Thread(target=self._main, name=f"stage-{self.book.stage.name}", daemon=True).start()
+
+    def cancel(self) -> None:
+        """Ask the stage to end; the feed says when it has."""
+        self._cancelled.set()
+        self.interrupt()
+
+    def close(self) -> None:
+        """Let go of it: nobody listens any more."""
+        self._closed.set()
+        self.feed.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether this process has let go of the stage; then nothing more is recorded of it here."""
+        return self._closed.is_set()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the stage is over; return whether it is."""
+        return self._over.wait(seconds)
+
+    @abstractmethod
+    def work(self, node: LoginNode) -> None:
+        """Do the stage on the login node, writing to the feed and the book; raises BridgeError."""
+
+    @abstractmethod
+    def interrupt(self) -> None:
+        """Make ``work`` notice that it was cancelled; called from another thread, at any moment."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody asked for the end."""
+        return self._cancelled.is_set()
+
+    def end(self, state: StageState, outcome: Outcome, exit_code: int | None = None) -> None:
+        """Record how it ended, then tell the executor."""
+        self.book.finish(state, outcome, exit_code=exit_code)
+        self.feed.end(outcome, exit_code)
+
+    def outlives(self, error: BridgeError) -> bool:
+        """Whether ``work`` can go on with a new connection after this error."""
+        return False
+
+    def _main(self) -> None:
+        try:
+            self._work_on()
+            if not self.feed.ended:
+                raise Defect("stage.silent", "The stage ended without a result.", "Report it to the operators.")
+        except FeedClosed:
+            # This process lets go. What is on record stays as it is, for whoever takes the stage up again.
+            pass
+        except BridgeError as error:
+            self._fail(error)
+        except Exception as error:
+            log.exception("stage.defect", kind=type(error).__name__, reference=self.book.reference)
+            self._fail(Defect("stage.defect", "The bridge failed at its own work.", "Report it to the operators."))
+        finally:
+            self._over.set()
+
+    def _work_on(self) -> None:
+        """Do the work, over as many connections as it takes."""
+        pause = FIRST_PAUSE_SECONDS
+        while not self.closed:
+            try:
+                self.work(self._login.node)
+                return
+            except BridgeError as error:
+                if not self.outlives(error):
+                    raise
+                self.feed.note(f"{error.title} Trying again ({error.code})")
+                self._closed.wait(pause)
+                pause = min(pause * 2, MAX_PAUSE_SECONDS)
+
+    def _fail(self, error: BridgeError) -> None:
+        if self.closed:
+            return
+        log.info("stage.failed", code=error.code, reference=self.book.reference, context=dict(error.context))
+        try:
+            self.book.finish(StageState.LOST, outcome_of(error), code=error.code)
+        except BridgeError as second:
+            log.warning("stage.unrecorded", code=second.code, reference=self.book.reference)
+        self.feed.fail(error, error.reference or self.book.reference)
