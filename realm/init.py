@@ -13,7 +13,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from contextlib import suppress
@@ -93,10 +92,8 @@ def _boot(directory: Path, order: dict[str, Any]) -> int:
         with os.fdopen(ours) as report:
             pid = int(_expect(report.readline()))
             os.waitpid(middle, 0)
-            veth = f"v-{order['name']}"
-            if veth in (name for _, name in socket.if_nameindex()):
-                # The host was powered off, and its network namespace goes away only when the kernel gets round to it.
-                _ip([f"link delete {veth}"])
+            # A new name each time: that of a host that was powered off goes away when the kernel gets round to it.
+            veth = f"v{pid}"
             _ip([f"link add {veth} type veth peer name eth0 netns {pid}", f"link set {veth} master {SWITCH} up"])
             os.write(go_write, b"\n")
             _expect(report.readline())

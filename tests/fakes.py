@@ -177,6 +177,8 @@ class FakeCluster:
         self.nodes: list[FakeLoginNode] = []
         self.away: BridgeError | None = None
         """Raised by every new connection."""
+        self.stalled = False
+        """Whether what is written to a log is seen only when its reading is to finish."""
         self.on_release: Callable[[int], None] = lambda job_id: None
         self.on_submit: Callable[[FakeJob], None] = lambda job: None
         self._faults: list[Fault] = []
@@ -405,6 +407,8 @@ class FakeFollowing:
                 if self._abandoned:
                     return
                 self._cluster.fault("follow.read", after=False)
+                if self._finishing:
+                    self._cluster.fault("follow.drain", after=False)
                 if not self._node.alive:
                     raise connection_lost()
                 piece = bytes(self._cluster.files.get(self._path, b"")[self._offset : self._offset + 64 * 1024])
@@ -414,7 +418,7 @@ class FakeFollowing:
             self._offset += len(piece)
 
     def _something(self) -> bool:
-        unread = len(self._cluster.files.get(self._path, b"")) > self._offset
+        unread = len(self._cluster.files.get(self._path, b"")) > self._offset and not self._cluster.stalled
         return unread or self._finishing or self._abandoned or not self._node.alive
 
     def finish(self) -> None:

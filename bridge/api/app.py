@@ -6,7 +6,9 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
+from anyio import CapacityLimiter
 from fastapi import FastAPI
 
 from bridge.api import executor, health, node, problems
@@ -24,6 +26,9 @@ from bridge.kerberos.holding import hold
 from bridge.runs.live import Runs, Workshop
 from bridge.runs.nodes import NodeDesk
 from bridge.settings import Settings
+
+SLOW_CALLS: Final = 64
+"""Cancels and finishes at once: they wait for the cluster, in threads of their own, so that nobody waits for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,7 @@ def make_app(settings: Settings, parts: Parts) -> FastAPI:
     )
     app.state.runs = parts.runs
     app.state.nodes = parts.nodes
+    app.state.slow = CapacityLimiter(SLOW_CALLS)
     problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(KnownHost, hosts=settings.web.public_hosts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Final
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
@@ -133,7 +134,8 @@ async def events(
 
 
 @router.post("/runs/{run_id}/stages/{invocation}/cancel", status_code=202)
-def cancel(
+async def cancel(
+    request: Request,
     invocation: Invocation,
     live: Live,
     registry: Registry,
@@ -141,11 +143,12 @@ def cancel(
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> dict[str, str]:
     """Ask for a stage to be cancelled; its event stream ends once that is confirmed."""
-    registry.stage(live, invocation, after, offset).cancel()
+    task = await run_in_threadpool(registry.stage, live, invocation, after, offset)
+    await to_thread.run_sync(task.cancel, limiter=request.app.state.slow)
     return {}
 
 
 @router.post("/runs/{run_id}/finish")
-def finish(live: Live, registry: Registry) -> dict[str, Any]:
+async def finish(request: Request, live: Live, registry: Registry) -> dict[str, Any]:
     """End the run: cancel what is alive, destroy tickets and private files; harmless when done before."""
-    return registry.finish(live)
+    return await to_thread.run_sync(registry.finish, live, limiter=request.app.state.slow)

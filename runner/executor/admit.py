@@ -73,16 +73,12 @@ def _config(answer: Mapping[str, object], handle: RunHandle) -> bytes:
 def _tell(answer: Mapping[str, object], log: JobLog) -> None:
     """Write to the job log who the job runs as and why, until when, with what, and where to ask."""
     log.say(f"Running as {answer.get('account')} (uid {answer.get('uid')}) on {answer.get('cluster')}")
-    log.say(f"Because: {answer.get('reason')} [{_words(answer.get('policy_ids'))}]")
+    log.say(f"Because: {answer.get('reason')}")
     log.say(f"Kerberos: {answer.get('principal')}, tickets until {answer.get('tickets_until')}")
     plan = answer.get("plan")
     if isinstance(plan, dict) and plan:
         log.say("Slurm: " + ", ".join(f"{key}={value}" for key, value in plan.items()))
     log.say(f"Reference: {answer.get('reference')}")
-
-
-def _words(values: object) -> str:
-    return ", ".join(str(value) for value in values) if isinstance(values, list) else ""
 
 
 def _path(answer: Mapping[str, object], key: str) -> str:

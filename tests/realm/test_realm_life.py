@@ -16,7 +16,9 @@ from realm import Realm, RealmError
 from realm.workspace import CHECKOUT, Workspace, is_alive, located, prune
 
 _HOLD = """
-import sys, time
+import signal, sys, time
+# Where tests run in the background, a shell has them ignore SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from realm import Realm
 realm = Realm(sys.argv[1], parts=("kdc",), hosts=("kdc", "desk"))
 realm.up()

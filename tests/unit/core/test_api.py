@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import concurrent.futures as futures
 import json
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -22,6 +23,7 @@ from bridge.api.executor import live_run
 from bridge.api.node import negotiate_token
 from bridge.broker.client import BrokerClient
 from bridge.errors import Outage
+from bridge.runs.live import LiveRun
 from runner import wire
 from tests.fakes import FakeCluster, FakeScript
 
@@ -391,3 +393,28 @@ def test_nothing_of_the_session_is_in_the_answers(http: httpx2.Client, run: dict
     assert run["session"] not in finished.text
     assert len(base64.urlsafe_b64decode(run["session"] + "=")) == 32
     assert "ccache" not in json.dumps(run)
+
+
+@pytest.mark.threat("T38")
+def test_runs_that_take_long_to_end_hold_up_nobody(
+    parts: Parts, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, inside = threading.Event(), threading.Semaphore(0)
+
+    def slow(live: LiveRun) -> dict[str, Any]:
+        inside.release()
+        assert gate.wait(20)
+        return {"complete": True}
+
+    def end(url: str, run: dict[str, Any]) -> int:
+        with client_of(url) as client:
+            return client.post(f"/v1/runs/{run['run_id']}/finish", headers=bearer(run)).status_code
+
+    monkeypatch.setattr(parts.runs, "finish", slow)
+    with serving(parts) as url, client_of(url, connection="close") as http, futures.ThreadPoolExecutor(50) as pool:
+        run = http.post("/v1/runs", json=body_of(broker.evidence())).json()
+        waiting = [pool.submit(end, url, run) for _ in range(50)]
+        assert all(inside.acquire(timeout=10) for _ in range(50))
+        assert http.get("/health/live", timeout=5).status_code == 200
+        gate.set()
+        assert {one.result(timeout=20) for one in waiting} == {200}

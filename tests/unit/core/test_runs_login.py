@@ -145,6 +145,19 @@ def test_a_connection_that_is_lost_ends_the_script_as_an_outage(
     assert stage_state(broker, live) is StageState.LOST
 
 
+def test_a_process_that_lets_go_puts_no_end_on_record(
+    web: Web, broker: Broker, cluster: FakeCluster, live: LiveRun
+) -> None:
+    cluster.scripts.append(FakeScript(gate=threading.Event()))
+    task = web.runs.start_stage(live, ONE, "get_sources", b"sleep")
+    wait_until(lambda: cluster.called("run"))
+    web.runs.close()
+    cluster.cut()
+
+    assert task.wait(10)
+    assert stage_state(broker, live) is StageState.RUNNING
+
+
 def test_the_same_call_again_starts_nothing(web: Web, broker: Broker, cluster: FakeCluster, live: LiveRun) -> None:
     cluster.scripts.append(FakeScript())
     first = web.runs.start_stage(live, ONE, "get_sources", b"x")

@@ -395,13 +395,17 @@ def test_a_cut_while_the_executor_is_behind_doubles_nothing(
     wait_until(lambda: feed._held >= HOLD_BYTES)
     cluster.cut()
     cluster.end(job.job_id)
+    # Nobody follows from the old place while a piece from there still waits for the executor.
+    assert not reader.task.wait(0.3)
+    assert len(cluster.called("follow")) == 1
 
     assert reader.end()["outcome"] == "ok"
     assert reader.log == said
 
 
+@pytest.mark.parametrize("moment", ["follow.read", "follow.drain"])
 def test_the_tail_of_the_log_is_not_lost_with_the_connection(
-    web: Web, broker: Broker, cluster: FakeCluster, live: LiveRun
+    web: Web, broker: Broker, cluster: FakeCluster, live: LiveRun, moment: str
 ) -> None:
     reader = start(web, live)
     job = cluster.wait_job()
@@ -409,7 +413,8 @@ def test_the_tail_of_the_log_is_not_lost_with_the_connection(
     cluster.write(job.job_id, b"head\n")
     reader.until(lambda: reader.log)
     with cluster.changed:
-        cluster.fail("follow.read", connection_lost())
+        cluster.stalled = moment == "follow.drain"
+        cluster.fail(moment, connection_lost())
         cluster.write(job.job_id, b"tail\n")
         cluster.end(job.job_id)
 
