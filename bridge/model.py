@@ -154,7 +154,7 @@ class Cluster:
     """Where the mount helper looks for tickets on a node: ``FILE:/tmp/krb5cc_%{uid}``."""
     login_ccache: str
     nodes: tuple[str, ...]
-    """Host names that may ask for tickets of jobs that run on them; empty allows any ``host/`` principal."""
+    """Fully qualified names of the hosts that may ask for tickets of jobs that run on them."""
 
 
 @dataclass(frozen=True, slots=True)

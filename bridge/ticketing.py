@@ -146,7 +146,7 @@ class TicketDesk:
 
     def _job(self, host: str, principal: str, slurm_job_id: int) -> tuple[Run, Stage]:
         for cluster in self.clusters():
-            if principal != f"host/{host}@{cluster.realm}" or (cluster.nodes and host not in cluster.nodes):
+            if principal != f"host/{host}@{cluster.realm}" or host not in cluster.nodes:
                 continue
             try:
                 with self.ledger.read() as view:

@@ -27,7 +27,7 @@ class _ClusterTable(Table):
     cache_root: AbsolutePath
     node_ccache: CacheName
     login_ccache: CacheName
-    nodes: list[HostName]
+    nodes: list[HostName] = Field(min_length=1)
 
 
 class _ClustersFile(Table):

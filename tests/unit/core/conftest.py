@@ -12,6 +12,7 @@ from bench import Broker, Web
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from bridge.broker.client import BrokerClient
+from bridge.runs.live import LiveRun
 from tests.fakes import FakeCluster
 
 
@@ -62,3 +63,23 @@ def web(broker: Broker, client: BrokerClient, cluster: FakeCluster) -> Iterator[
     web = Web(broker.ledger, client, cluster)
     yield web
     web.stop()
+
+
+@pytest.fixture
+def live(web: Web, broker: Broker) -> LiveRun:
+    """Alice's run, admitted."""
+    return web.open(broker.evidence())
+
+
+@pytest.fixture
+def second(broker: Broker, client: BrokerClient, cluster: FakeCluster) -> Iterator[Web]:
+    """The web process after a restart: knows the ledger only."""
+    web = Web(broker.ledger, client, cluster)
+    yield web
+    web.stop()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Try again at once."""
+    monkeypatch.setattr("bridge.runs.task.FIRST_PAUSE_SECONDS", 0.01)

@@ -21,12 +21,6 @@ from tests.fakes import FakeCluster, FakeScript, connection_lost
 ONE, TWO = "1" * 32, "2" * 32
 
 
-@pytest.fixture
-def live(web: Web, broker: Broker) -> LiveRun:
-    """Alice's run, admitted."""
-    return web.open(broker.evidence())
-
-
 def stage_state(broker: Broker, live: LiveRun, invocation: str = ONE) -> StageState:
     """What the ledger says of a stage."""
     with broker.ledger.read() as view:

@@ -124,7 +124,6 @@ def test_config_prints_the_runners_json_and_tells_who_the_job_runs_as(
         "alice",
         "20001",
         "protected branch",
-        "members-run-as-themselves",
         "alice@REALM.TEST",
         "22:10",
         "ref-42",
