@@ -19,9 +19,8 @@ _NUMBERS = itertools.count()
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[str]:
-    """The URL of a PostgreSQL server; skips where there is none."""
-    if not postgresql.available():
-        pytest.skip("PostgreSQL is not installed, or we are not root")
+    """The URL of a PostgreSQL server of our own."""
+    assert postgresql.available(), "needs root and Debian's postgresql: run scripts/setup"
     with postgresql.postgresql() as url:
         yield url
 
