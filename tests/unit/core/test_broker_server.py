@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import CHECKOUT, Broker, refused, wait_until
+from bench import Broker, refused, wait_until
 
 from bridge import errors
 from bridge.audit.record import RecordType
@@ -90,13 +90,11 @@ def test_a_socket_of_an_earlier_life_is_replaced(short_path: Path) -> None:
 
 STRANGER = """
 import socket, sys
-sys.path.insert(0, sys.argv[2])
-from runner import wire
 connection = socket.socket(socket.AF_UNIX)
 connection.settimeout(5)
 connection.connect(sys.argv[1])
 try:
-    connection.sendall(wire.encode({"op": "echo"}))
+    connection.sendall(bytes.fromhex(sys.argv[2]))
     print(len(connection.recv(4096)))
 except (BrokenPipeError, ConnectionResetError):
     print(0)
@@ -109,10 +107,11 @@ except (BrokenPipeError, ConnectionResetError):
 def test_a_stranger_is_not_answered(path: Path, handlers: Handlers) -> None:
     path.chmod(0o666)
     path.parent.chmod(0o755)
+    frame = wire.encode({"op": "echo"}).hex()
     child = subprocess.run(
         [
             *("setpriv", "--reuid=65533", "--regid=65533", "--clear-groups"),
-            *("/usr/bin/python3", "-I", "-S", "-c", STRANGER, str(path), str(CHECKOUT)),
+            *("/usr/bin/python3", "-I", "-S", "-c", STRANGER, str(path), frame),
         ],
         capture_output=True,
         timeout=20,

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import shutil
 import subprocess
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,10 @@ from typing import Any
 from runner import wire
 
 ROOT = Path(__file__).resolve().parents[3]
-AGENT = ROOT / "deploy/bin/ci-bridge-login"
+_INSTALLED = tempfile.TemporaryDirectory(prefix="ci-bridge-test-")
+AGENT = Path(_INSTALLED.name) / "deploy/bin/ci-bridge-login"
+"""A copy that every uid can reach: the checkout may lie in root's home."""
+
 UID = 20001
 USER = "ci-test"
 ANSWER_SECONDS = 15.0
@@ -24,6 +29,15 @@ _IN_NAMESPACE = (
     'env -i PATH=/usr/bin:/bin LEAKED=canary KRB5CCNAME=FILE:/tmp/other "$@"'
 )
 """Gives the uid an account that only the agent sees; the machine's own account data stays as it is."""
+
+
+def _install() -> None:
+    Path(_INSTALLED.name).chmod(0o755)
+    for part in ("deploy/bin", "runner"):
+        shutil.copytree(ROOT / part, Path(_INSTALLED.name) / part, ignore=shutil.ignore_patterns("__pycache__"))
+
+
+_install()
 
 
 class Failed(Exception):
