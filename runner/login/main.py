@@ -24,6 +24,8 @@ REFUSED_EXIT = 77
 BROKEN_EXIT = 76
 """sysexits(3): EX_PROTOCOL."""
 
+USAGE = "usage: ci-bridge-login [--config FILE]"
+
 
 class _Terminated(Exception):
     """SIGTERM or SIGHUP came."""
@@ -31,6 +33,11 @@ class _Terminated(Exception):
 
 def main() -> int:
     """Serve the bridge on standard input and output until it goes; returns the exit code."""
+    if sys.argv[1:] in (["-h"], ["--help"]):
+        print(
+            f"{USAGE}\n\nThe bridge's forced command on a login node; sshd runs it, as the user, and nobody else does."
+        )
+        return 0
     try:
         user, directories = _check()
     except (VerbFailed, trusted_toml.Untrusted) as error:
@@ -65,7 +72,7 @@ def _check() -> tuple[User, tuple[str, ...]]:
     user = User()
     arguments = sys.argv[1:]
     if arguments and (len(arguments) != 2 or arguments[0] != "--config"):
-        raise VerbFailed("agent.usage", "usage: ci-bridge-login [--config FILE]", "")
+        raise VerbFailed("agent.usage", USAGE, "")
     path = arguments[1] if arguments else DEFAULT_CONFIG
     if not arguments and not os.access(path, os.F_OK):
         return user, DEFAULT_DIRECTORIES
