@@ -1,8 +1,9 @@
 """THE page to read: how a job that a runner presents becomes a run with tickets of the person who started it.
 
-    1 verify       the id_token, then the job it names: token, runner and GitLab must agree
+    1 verify       the id_token, then the job it names: token, runner and GitLab must agree; without an id_token what
+                   GitLab says of the job token, where that is configured
     2 decide       the person's account as it is now, then policy and limits
-    3 record       the token's one use, the run and the INTENT, in one transaction
+    3 record       the token's one use, the run and the INTENT, in one transaction, unless a kill switch is in force
     4 impersonate  tickets for the login node, by S4U2Self and S4U2Proxy
     5 record       the OUTCOME
 
@@ -13,18 +14,23 @@ the intent is durable, and every refusal leaves a record of its own.
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 
+from bridge.audit.kills import require_not_killed
 from bridge.audit.ledger import Ledger, Opened, Opening
 from bridge.audit.record import Actor, Basis, Phase, Record, RecordType, Target
 from bridge.cluster.options import parse_options
 from bridge.errors import BridgeError, Defect, Refused
 from bridge.kerberos.impersonation import Impersonator
 from bridge.lifecycle import RUN_TRANSITIONS
-from bridge.model import Evidence, Grant, Identity, RunId, RunState, TicketBundle
+from bridge.model import Evidence, Grant, Identity, RunId, RunState, SignedClaims, TicketBundle
+from bridge.oidc import introspection
+from bridge.oidc.claims import unknown_claims
 from bridge.oidc.gitlab import JobCheck
 from bridge.oidc.identity import identity as identity_of
 from bridge.oidc.verifier import Verifier
@@ -34,6 +40,11 @@ from bridge.policy.engine import Engine
 from bridge.records import basis_of, target_of, tickets_of
 from bridge.references import new_reference
 from bridge.seal import GrantSeal
+
+Detail = Mapping[str, str | int | bool | tuple[str, ...]]
+
+SHOWN_CLAIMS = 16
+_CLAIM = re.compile(r"[A-Za-z0-9_.:/-]{1,64}", re.ASCII)
 
 SESSION_BYTES = 32
 """T8: the token is exchanged once for an opaque secret of 256 bits."""
@@ -65,35 +76,40 @@ class Admission:
     impersonator: Impersonator
     seal: GrantSeal
     clock: Callable[[], datetime]
+    job_token_issuers: Mapping[str, int] = field(default_factory=dict)
+    """GitLabs whose job tokens are evidence by themselves, with the longest life of a run in seconds."""
 
     def admit(self, evidence: Evidence) -> Admitted:
         """Admit a job, or raise what refuses it, with the reference of its record."""
         reference = new_reference()
-        grant = self._decide(evidence, reference)
+        grant, noted = self._decide(evidence, reference)
         session = secrets.token_urlsafe(SESSION_BYTES)
-        opened = self._record_intent(grant, evidence, session, reference)
+        opened = self._record_intent(grant, evidence, noted, session, reference)
         bundle = self._impersonate(grant, opened, reference)
         return Admitted(opened.run_id, opened.attempt, session, grant, bundle, reference)
 
-    def _decide(self, evidence: Evidence, reference: str) -> Grant:
+    def _decide(self, evidence: Evidence, reference: str) -> tuple[Grant, Detail]:
         """Steps 1 and 2; a refusal is on record before the caller hears of it."""
         identity: Identity | None = None
         try:
-            identity = self._verify(evidence)
+            identity, noted = self._verify(evidence)
             engine = self.engine()
             account = resolve(engine.bundle.accounts, self.directory, identity.issuer, identity.user_id)
             cluster = engine.bundle.clusters.choose(evidence.cluster)
-            return engine.decide(identity, account, cluster, parse_options(evidence.scheduler_parameters))
+            return engine.decide(identity, account, cluster, parse_options(evidence.scheduler_parameters)), noted
         except BridgeError as error:
-            self._record_refusal(error, identity, reference)
+            self._record_refusal(error, evidence, identity, reference)
             raise error.referenced(reference) from error
 
-    def _verify(self, evidence: Evidence) -> Identity:
+    def _verify(self, evidence: Evidence) -> tuple[Identity, Detail]:
+        """The identity, and what else is to be noted of its evidence."""
+        if evidence.id_token is None:
+            return introspection.identity(evidence, self.jobs, self.job_token_issuers, self.clock()), {}
         claims = self.verifier.verify(evidence.id_token, self.clock())
         job = self.jobs.alive(claims, evidence.job_token, evidence.facts)
-        return identity_of(claims, job)
+        return identity_of(claims, job), _unknown(claims)
 
-    def _record_intent(self, grant: Grant, evidence: Evidence, session: str, reference: str) -> Opened:
+    def _record_intent(self, grant: Grant, evidence: Evidence, noted: Detail, session: str, reference: str) -> Opened:
         not_after = grant.identity.token_expires_at
         opening = Opening(
             grant=grant,
@@ -104,11 +120,12 @@ class Admission:
         )
         try:
             with self.ledger.begin() as tx:
+                require_not_killed(tx, grant)
                 opened = tx.open_run(opening)
-                tx.append(self._record(Phase.INTENT, grant, opened, reference))
+                tx.append(self._record(Phase.INTENT, grant, opened, reference, noted=noted))
                 return opened
         except (Refused, Defect) as error:
-            self._record_refusal(error, grant.identity, reference)
+            self._record_refusal(error, evidence, grant.identity, reference)
             raise error.referenced(reference) from error
 
     def _impersonate(self, grant: Grant, opened: Opened, reference: str) -> TicketBundle:
@@ -132,6 +149,7 @@ class Admission:
         reference: str,
         error: BridgeError | None = None,
         bundle: TicketBundle | None = None,
+        noted: Detail = MappingProxyType({}),
     ) -> Record:
         return Record(
             type=RecordType.ADMISSION,
@@ -143,10 +161,12 @@ class Admission:
             basis=basis_of(grant),
             tickets=tickets_of(bundle) if bundle else None,
             code=error.code if error else None,
-            detail=_detail(error) | {"attempt": opened.attempt},
+            detail={**_detail(error), **noted, "attempt": opened.attempt, "evidence": grant.identity.evidence.value},
         )
 
-    def _record_refusal(self, error: BridgeError, identity: Identity | None, reference: str) -> None:
+    def _record_refusal(
+        self, error: BridgeError, evidence: Evidence, identity: Identity | None, reference: str
+    ) -> None:
         bundle_hash = self.engine().bundle.content_hash
         with self.ledger.begin() as tx:
             tx.append(
@@ -158,9 +178,18 @@ class Admission:
                     target=Target(account=str(error.context["account"])) if "account" in error.context else None,
                     basis=Basis(bundle_hash),
                     code=error.code,
-                    detail=_detail(error),
+                    detail={**_detail(error), "evidence": evidence.level.value},
                 )
             )
+
+
+def _unknown(claims: SignedClaims) -> Detail:
+    """Claims that GitLab has begun to sign: names only, and as many as fit into a record."""
+    names = unknown_claims(claims)
+    if not names:
+        return {}
+    shown = tuple(name if _CLAIM.fullmatch(name) else "?" for name in names[:SHOWN_CLAIMS])
+    return {"unknown_claims": shown, "unknown_claim_count": len(names)}
 
 
 def _detail(error: BridgeError | None) -> dict[str, str | int | bool]:

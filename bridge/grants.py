@@ -1,11 +1,13 @@
 """Grants as canonical JSON (RFC 8785) and back: what the broker seals, the database keeps and nobody may change.
 
-One grant has one text, so that a seal over the text is a seal over the grant.
+One grant has one text, so that a seal over the text is a seal over the grant. Grants that were written before
+identities had an evidence level can be read still: all of them came from an id_token, and what they do not say is None.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import json
 from datetime import UTC, datetime
 from types import UnionType
@@ -14,12 +16,34 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 import rfc8785
 
 from bridge.errors import Defect
-from bridge.model import Cluster, Grant, Identity, Limits, PosixAccount, SlurmPlan
+from bridge.model import (
+    Cluster,
+    EvidenceLevel,
+    ExternalIdentity,
+    Grant,
+    Identity,
+    Limits,
+    PosixAccount,
+    SlurmPlan,
+)
 
 T = TypeVar("T")
 
-_TYPES = (Grant, Identity, PosixAccount, Cluster, SlurmPlan, Limits)
+_TYPES = (Grant, Identity, ExternalIdentity, PosixAccount, Cluster, SlurmPlan, Limits)
 _HINTS: dict[type, dict[str, Any]] = {one: get_type_hints(one) for one in _TYPES}
+
+_LATER: dict[str, Any] = {
+    "evidence": EvidenceLevel.SIGNED.value,
+    "ref_path": None,
+    "user_access_level": None,
+    "ci_config_ref_uri": None,
+    "ci_config_sha": None,
+    "environment_protected": None,
+    "deployment_tier": None,
+    "user_identities": None,
+    "groups": None,
+}
+"""Members of an identity that the first release did not write, and what their absence means."""
 
 
 def to_json(grant: Grant) -> bytes:
@@ -30,10 +54,17 @@ def to_json(grant: Grant) -> bytes:
 def from_json(data: bytes) -> Grant:
     """The grant that ``to_json`` wrote; raises Defect ``grant.malformed`` for anything else."""
     try:
-        grant = _object(Grant, json.loads(data))
-    except (ValueError, TypeError, KeyError) as error:
+        members = json.loads(data)
+        early = members["identity"].keys() == _HINTS[Identity].keys() - _LATER.keys()
+        if early:
+            members["identity"] = members["identity"] | _LATER
+        grant = _object(Grant, members)
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _malformed(type(error).__name__) from error
-    if to_json(grant) != data:
+    written = _plain(grant)
+    for name in _LATER if early else ():
+        del written["identity"][name]
+    if rfc8785.dumps(written) != data:
         raise _malformed("not canonical")
     return grant
 
@@ -43,6 +74,8 @@ def _plain(value: Any) -> Any:
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
+    if isinstance(value, enum.StrEnum):
+        return value.value
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat(timespec="microseconds")
     return value
@@ -64,6 +97,8 @@ def _typed(hint: Any, value: Any) -> Any:
         return tuple(_typed(get_args(hint)[0], item) for item in _typed(list, value))
     if hint is datetime:
         return datetime.fromisoformat(_typed(str, value)).astimezone(UTC)
+    if issubclass(hint, enum.StrEnum):
+        return hint(_typed(str, value))
     if type(value) is not hint:
         raise TypeError(f"not {hint.__name__}")
     return value

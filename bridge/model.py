@@ -40,33 +40,65 @@ class JobFacts:
     stage: str
     project_path: str
     timeout_seconds: int
+    server_url: str | None = None
+    """GitLab as the runner clones from it; None where the payload does not say. Chooses whom to ask, proves nothing."""
+
+
+class EvidenceLevel(enum.StrEnum):
+    """How a job was shown to be what it says."""
+
+    SIGNED = "id_token"
+    """GitLab signed who and what the job is, and its API confirms that the job runs."""
+    INTROSPECTED = "job_token"
+    """Only GitLab's API says so, to whoever has the job token; what it does not say is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """All that a runner presents to have a job admitted."""
 
-    id_token: UnverifiedToken = field(repr=False)
+    id_token: UnverifiedToken | None = field(repr=False)
+    """None where the project has no ``id_tokens:`` block."""
     job_token: str = field(repr=False)
-    """CI_JOB_TOKEN: shows that the job is alive, never who the person is."""
+    """CI_JOB_TOKEN: shows that the job is alive; who the person is only where policy takes that for enough."""
     facts: JobFacts
     scheduler_parameters: str
     """SCHEDULER_PARAMETERS as the project wrote it: data from a stranger."""
     cluster: str | None
     """The cluster that the runner's configuration names; None takes the bundle's default."""
 
+    @property
+    def level(self) -> EvidenceLevel:
+        """What is presented, before anything of it is checked."""
+        return EvidenceLevel.INTROSPECTED if self.id_token is None else EvidenceLevel.SIGNED
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalIdentity:
+    """A person's login at an LDAP, SAML or other provider, as GitLab knows it."""
+
+    provider: str
+    """GitLab's name of it, e.g. ``ldapmain``."""
+    extern_uid: str
+
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A verified GitLab person in a verified, live job. Ids decide; names are for people to read."""
+    """A verified GitLab person in a verified, live job. Ids decide; names are for people to read.
 
+    What is None was not proven, which is never the same as "no".
+    """
+
+    evidence: EvidenceLevel
     issuer: str
     user_id: int
     user_login: str
     project_id: int
-    project_path: str
+    """Whose code it is; the fork, in a merge request from a fork."""
+    project_path: str | None
     job_project_id: int
-    namespace_id: int
+    """The project that really runs the job."""
+    namespace_id: int | None
     pipeline_id: int
     pipeline_source: str
     job_id: int
@@ -74,13 +106,25 @@ class Identity:
     ref: str
     ref_type: str
     ref_protected: bool
+    """False also where nobody has proven it."""
     sha: str
     runner_id: int
-    runner_environment: str
+    runner_environment: str | None
     environment: str | None
     jti: str
+    """Of the id_token; ``job:<id>`` where there is none."""
     token_expires_at: datetime
     job_timeout_seconds: int
+    ref_path: str | None = None
+    user_access_level: str | None = None
+    ci_config_ref_uri: str | None = None
+    """``gitlab.example/group/project//.gitlab-ci.yml@refs/heads/main``: the file that defined the pipeline."""
+    ci_config_sha: str | None = None
+    environment_protected: bool | None = None
+    deployment_tier: str | None = None
+    user_identities: tuple[ExternalIdentity, ...] | None = None
+    groups: tuple[str, ...] | None = None
+    """Full paths of the groups that the person is directly a member of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,3 +327,41 @@ class Stage:
     """``ci-<run>-<stage>``: unique, so that a lost reply of sbatch can be made good."""
     exit_code: int | None
     node: str | None
+
+
+class KillScope(enum.StrEnum):
+    """What a kill switch stops."""
+
+    USER = "user"
+    """A GitLab person: issuer and number."""
+    ACCOUNT = "account"
+    """A posix account, on every cluster."""
+    PROJECT = "project"
+    """A GitLab project, as the one whose pipeline it is or whose runner runs the job: issuer and number."""
+    RUNNER = "runner"
+    """A GitLab Runner: issuer and number."""
+    ISSUER = "issuer"
+    """Everybody from one GitLab."""
+    ALL = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class KillSwitch:
+    """Nothing that it matches is admitted, starts a stage or gets a ticket, and what runs is ended, until it is lifted.
+
+    ``audit.kills`` throws and lifts them.
+    """
+
+    switch_id: str
+    """Also the reference of its audit records: ``7F3K-9QXM-2DTB``."""
+    scope: KillScope
+    issuer: str | None
+    number: int | None
+    """GitLab's id of the user, project or runner."""
+    account: str | None
+    reason: str
+    """For administrators; the people it stops never see it."""
+    actor: str
+    created_at: datetime
+    lifted_at: datetime | None = None
+    lifted_by: str | None = None

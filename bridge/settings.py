@@ -6,7 +6,7 @@ import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Final, Self
+from typing import Annotated, Any, Final, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
@@ -36,6 +36,10 @@ class Issuer(_Section):
     """Certificates that GitLab's own must chain to; by default Debian's."""
     max_life_seconds: int = Field(default=7 * 24 * 3600, gt=0)
     """Longest accepted ``exp - iat``; GitLab sets it to the job's timeout."""
+    jwks_file: Path | None = None
+    """Take the signing keys from this file instead of GitLab's discovery."""
+    job_token_evidence: bool = False
+    """Whether policy is asked about jobs that show a job token of this GitLab, and no id_token."""
 
 
 class Database(_Section):
@@ -76,6 +80,10 @@ class Web(_Section):
     known_hosts: Path = Path("/etc/ci-bridge/known_hosts")
     """Host keys of the login nodes, as in sshd(8) SSH_KNOWN_HOSTS."""
     job_wrapper: str = "/usr/lib/ci-bridge/ci-bridge-job"
+    job_watch_seconds: float = Field(default=15, gt=0, le=3600)
+    """How often GitLab is asked about each live run's job, as far as one question at a time allows it."""
+    gitlab_silence_seconds: float = Field(default=0, ge=0)
+    """A run whose GitLab has not answered for so long is ended as an outage; 0 is never."""
 
     @model_validator(mode="after")
     def _whole_tls(self) -> Self:
@@ -94,27 +102,45 @@ class Settings(_Section):
     web: Web
 
 
+class _IssuersFile(BaseModel):
+    """Of a settings file, only who is believed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    issuers: tuple[Issuer, ...] = Field(min_length=1)
+
+
+S = TypeVar("S", bound=BaseModel)
+
+
 def load(path: Path | None = None) -> Settings:
     """Read settings from ``path``, else from $CI_BRIDGE_CONFIG, else from DEFAULT_FILE.
 
     Raises RequestRefused ``settings.unreadable`` or ``settings.invalid``, naming file and setting.
     """
     source = path or Path(os.environ.get("CI_BRIDGE_CONFIG", DEFAULT_FILE))
+    return parse(_document(source), source)
+
+
+def _document(source: Path) -> dict[str, Any]:
     try:
-        document = tomllib.loads(source.read_text(encoding="utf-8"))
+        return tomllib.loads(source.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise RequestRefused(
             "settings.unreadable",
             f"The settings file {source} can't be read: {error}.",
             "Name the right file with --config or CI_BRIDGE_CONFIG.",
         ) from error
-    return parse(document, source)
 
 
 def parse(document: Mapping[str, Any], source: Path) -> Settings:
     """Check a parsed settings file; ``source`` is for the message. Raises RequestRefused ``settings.invalid``."""
+    return _validated(Settings, document, source)
+
+
+def _validated(kind: type[S], document: Mapping[str, Any], source: Path) -> S:
     try:
-        return Settings.model_validate(document)
+        return kind.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"]) or "the file"
@@ -123,6 +149,15 @@ def parse(document: Mapping[str, Any], source: Path) -> Settings:
             f"In {source}, {where}: {first['msg']}.",
             "See docs/settings.md for what each setting takes.",
         ) from error
+
+
+def load_issuers(path: Path) -> tuple[Issuer, ...]:
+    """Read the issuers of a whole settings file, or the one whose table is all that ``path`` holds.
+
+    Raises RequestRefused ``settings.unreadable`` or ``settings.invalid``.
+    """
+    document = _document(path)
+    return _validated(_IssuersFile, document if "issuers" in document else {"issuers": [document]}, path).issuers
 
 
 def inherited_sockets() -> int:

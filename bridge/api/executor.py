@@ -43,12 +43,13 @@ class Facts(_Strict):
     stage: str = Field(max_length=1024)
     project_path: str = Field(max_length=2048)
     timeout_seconds: int = Field(gt=0, le=31 * 24 * 3600)
+    server_url: str | None = Field(default=None, max_length=1024)
 
 
 class AdmissionRequest(_Strict):
     """The evidence of a job."""
 
-    id_token: str = Field(max_length=32 * 1024, pattern=PRINTABLE, repr=False)
+    id_token: str | None = Field(max_length=32 * 1024, pattern=PRINTABLE, repr=False)
     job_token: str = Field(max_length=32 * 1024, pattern=PRINTABLE, repr=False)
     facts: Facts
     scheduler_parameters: str = Field(default="", max_length=16 * 1024)
@@ -57,7 +58,7 @@ class AdmissionRequest(_Strict):
     def evidence(self) -> Evidence:
         """Return it as the value that the rooms below take."""
         return Evidence(
-            id_token=UnverifiedToken(self.id_token),
+            id_token=None if self.id_token is None else UnverifiedToken(self.id_token),
             job_token=self.job_token,
             facts=JobFacts(**self.facts.model_dump()),
             scheduler_parameters=self.scheduler_parameters,
@@ -75,6 +76,7 @@ def live_run(
     run_id: RunIdPath,
     registry: Annotated[Runs, Depends(runs)],
     authorization: Annotated[str, Header(max_length=256)] = "",
+    x_ci_bridge_job_token: Annotated[str | None, Header(max_length=4096, pattern=PRINTABLE)] = None,
 ) -> LiveRun:
     """Return the run whose session secret the caller presents; one answer for every other case (T50)."""
     scheme, _, secret = authorization.partition(" ")
@@ -84,7 +86,9 @@ def live_run(
             "The session secret is not that of a live run.",
             "Retry the job in GitLab: a new job gets a new run.",
         )
-    return registry.authenticate(RunId(run_id), secret)
+    live = registry.authenticate(RunId(run_id), secret)
+    live.job_token = live.job_token or x_ci_bridge_job_token or None
+    return live
 
 
 Live = Annotated[LiveRun, Depends(live_run)]

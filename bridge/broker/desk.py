@@ -70,19 +70,22 @@ def _evidence(request: Mapping[str, Any]) -> Evidence:
         given = request["evidence"]
         facts = JobFacts(**given["facts"])
         numbers = (facts.job_id, facts.project_id, facts.pipeline_id, facts.timeout_seconds)
-        texts = (given["id_token"], given["job_token"], given["scheduler_parameters"], facts.ref, facts.sha)
+        token = given["id_token"]
+        texts = (given["job_token"], given["scheduler_parameters"], facts.ref, facts.sha)
         cluster = given["cluster"]
         well_formed = (
             all(type(number) is int for number in numbers)
             and all(type(text) is str for text in texts)
             and type(facts.user_id) in (int, type(None))
+            and type(facts.server_url) in (str, type(None))
+            and type(token) in (str, type(None))
             and type(cluster) in (str, type(None))
         )
     except (KeyError, TypeError) as error:
         raise _malformed() from error
     if not well_formed:
         raise _malformed()
-    return Evidence(UnverifiedToken(texts[0]), texts[1], facts, texts[2], cluster)
+    return Evidence(None if token is None else UnverifiedToken(token), texts[0], facts, texts[1], cluster)
 
 
 def _texts(request: Mapping[str, Any], *names: str) -> list[str]:

@@ -25,13 +25,14 @@ from bridge.kerberos.negotiate import Acceptor
 from bridge.model import Cluster
 from bridge.oidc.fetch import DiscoveryFetcher
 from bridge.oidc.gitlab import GitLabJobCheck, JobChecks
-from bridge.oidc.issuers import IssuerKeys, Issuers
+from bridge.oidc.issuers import IssuerKeys, Issuers, KeysOfIssuer
+from bridge.oidc.keyfile import FileKeys
 from bridge.oidc.verifier import Audience, Verifier
 from bridge.policy.bundle import load_bundle
 from bridge.policy.directory import NssDirectory
 from bridge.policy.engine import Engine
 from bridge.seal import GrantSeal, Seal, load_or_make_key
-from bridge.settings import Settings
+from bridge.settings import Issuer, Settings
 from bridge.ticketing import ClaimBook, TicketDesk
 
 log = structlog.get_logger()
@@ -95,6 +96,9 @@ def _desk(settings: Settings, policies: PolicyHolder) -> Desk:
         impersonator=impersonator,
         seal=seal,
         clock=_now,
+        job_token_issuers={
+            issuer.url: issuer.max_life_seconds for issuer in settings.issuers if issuer.job_token_evidence
+        },
     )
     acceptor = Acceptor(
         f"{broker.http_service}@{broker.realm}",
@@ -107,12 +111,15 @@ def _desk(settings: Settings, policies: PolicyHolder) -> Desk:
 
 def _verifier(settings: Settings, ledger: SqlLedger) -> Verifier:
     events = RecordedKeyEvents(ledger)
-    keys = {
-        issuer.url: IssuerKeys(issuer.url, DiscoveryFetcher(issuer.url, issuer.ca_file), events)
-        for issuer in settings.issuers
-    }
+    keys = {issuer.url: _keys(issuer, events) for issuer in settings.issuers}
     audiences = [Audience(issuer.url, issuer.audience, issuer.max_life_seconds) for issuer in settings.issuers]
     return Verifier(audiences, Issuers(keys))
+
+
+def _keys(issuer: Issuer, events: RecordedKeyEvents) -> KeysOfIssuer:
+    if issuer.jwks_file is not None:
+        return FileKeys(issuer.url, issuer.jwks_file, events)
+    return IssuerKeys(issuer.url, DiscoveryFetcher(issuer.url, issuer.ca_file), events)
 
 
 def _targets(clusters: tuple[Cluster, ...]) -> frozenset[str]:

@@ -22,7 +22,8 @@ from bridge.oidc.strict_json import AmbiguousJson, loads_object
 MAX_ANSWER_BYTES: Final = 64 * 1024
 TOTAL_SECONDS: Final = 5.0
 _WAIT_SECONDS: Final = 2.0
-_DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
+DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
+"""OpenID Connect Discovery 1.0 section 4, below the issuer."""
 
 
 class KeySetFetcher(Protocol):
@@ -57,7 +58,7 @@ class DiscoveryFetcher:
             timeout=httpx2.Timeout(_WAIT_SECONDS),
             headers={"Accept": "application/json", "User-Agent": "ci-bridge"},
         ) as client:
-            discovery = _get(client, self._issuer.rstrip("/") + _DISCOVERY_PATH, deadline)
+            discovery = _get(client, self._issuer.rstrip("/") + DISCOVERY_PATH, deadline)
             return parse_key_set(_get(client, self._jwks_uri(discovery), deadline))
 
     def _jwks_uri(self, discovery: bytes) -> str:

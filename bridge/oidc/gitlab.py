@@ -1,7 +1,8 @@
 """Asks GitLab whether a job is real and alive: ``GET /api/v4/job`` with the job's own token, by python-gitlab.
 
 Three sources must agree: the signed claims, what the runner says of the job, and what GitLab says of the job token. A
-job token shows that a job runs; who started it is read from the signed claims, and only confirmed here.
+job token shows that a job runs; who started it is read from the signed claims, and only confirmed here. For a job
+without claims (``oidc.introspection``) the other two must agree.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ MAX_ANSWER_BYTES: Final = 256 * 1024
 """GitLab's answer holds the commit message, which a project writes; its own cap is 100 KiB."""
 
 _JOB_TOKEN: Final = re.compile(r"[\x21-\x7e]{1,4096}", re.ASCII)
+_WORD: Final = re.compile(r"[a-z][a-z0-9_-]{0,63}", re.ASCII)
 _MERGE_REQUEST: Final = "merge_request_event"
 
 
@@ -47,6 +49,21 @@ class LiveJob:
     name: str
     stage: str
     runner_id: int | None
+    source: str
+    """Of the pipeline, as in the claim ``pipeline_source``."""
+    tag: bool
+    """Whether ``ref`` is a tag."""
+    user_login: str
+    web_url: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """What GitLab says later on of a job that was admitted."""
+
+    job_id: int
+    canceling: bool
+    """Whether somebody has cancelled it, and its runner is about to end it."""
 
 
 class JobCheck(Protocol):
@@ -58,6 +75,10 @@ class JobCheck(Protocol):
         Raises TokenRefused ``job.mismatch``, ``job.not_running`` or ``job.user_blocked``;
         Outage ``gitlab.unreachable``.
         """
+        ...
+
+    def introspect(self, issuer: str, job_token: str, facts: JobFacts) -> LiveJob:
+        """The running job that the GitLab ``issuer`` and the runner agree upon; raises as ``alive`` does."""
         ...
 
 
@@ -86,6 +107,13 @@ class GitLabJobCheck:
 
     def alive(self, claims: SignedClaims, job_token: str, facts: JobFacts) -> LiveJob:
         """The running job that token, runner and GitLab agree upon; see JobCheck.alive."""
+        return self._alive(claims, job_token, facts)
+
+    def introspect(self, issuer: str, job_token: str, facts: JobFacts) -> LiveJob:
+        """See JobCheck.introspect; ``issuer`` is this GitLab."""
+        return self._alive(None, job_token, facts)
+
+    def _alive(self, claims: SignedClaims | None, job_token: str, facts: JobFacts) -> LiveJob:
         answer = self._ask(job_token)
         try:
             job = _live_job(answer)
@@ -98,6 +126,22 @@ class GitLabJobCheck:
         if user_state != "active":
             raise job_refused("user_blocked", "GitLab's state of the user is not active", job_id=job.job_id)
         return job
+
+    def state(self, job_token: str) -> Pulse:
+        """What becomes of a job that was admitted before, while it runs or its runner is about to end it.
+
+        Raises TokenRefused ``job.not_running`` or ``job.user_blocked``; Outage ``gitlab.unreachable``.
+        """
+        answer = self._ask(job_token)
+        try:
+            job_id, status, user_state = _int(answer["id"]), _str(answer["status"]), answer["user"]["state"]
+        except (KeyError, TypeError) as error:
+            raise _unreachable("GitLab's answer lacks fields of a job") from error
+        if status not in ("running", "canceling"):
+            raise job_refused("not_running", "GitLab's state of the job is not running any more", job_id=job_id)
+        if user_state != "active":
+            raise job_refused("user_blocked", "GitLab's state of the user is not active any more", job_id=job_id)
+        return Pulse(job_id, canceling=status == "canceling")
 
     def _ask(self, job_token: str) -> dict[str, Any]:
         if _JOB_TOKEN.fullmatch(job_token) is None:
@@ -135,6 +179,10 @@ class JobChecks:
         """Ask the GitLab that signed the claims; see JobCheck.alive."""
         return self._checks[claims["iss"]].alive(claims, job_token, facts)
 
+    def introspect(self, issuer: str, job_token: str, facts: JobFacts) -> LiveJob:
+        """Ask the GitLab ``issuer``, which is configured; see JobCheck.introspect."""
+        return self._checks[issuer].introspect(issuer, job_token, facts)
+
 
 def _read(response: requests.Response, deadline: float) -> bytes:
     """The body, bounded in size and time: requests' own time-out counts each read anew."""
@@ -161,6 +209,10 @@ def _live_job(answer: Mapping[str, Any]) -> LiveJob:
         name=_str(answer["name"]),
         stage=_str(answer["stage"]),
         runner_id=None if runner is None else _int(runner["id"]),
+        source=_word(answer["pipeline"]["source"]),
+        tag=_bool(answer["tag"]),
+        user_login=_str(answer["user"]["username"]),
+        web_url=_str(answer["web_url"]),
     )
 
 
@@ -176,24 +228,48 @@ def _str(value: Any) -> str:
     return value
 
 
-def _check_agreement(claims: SignedClaims, facts: JobFacts, job: LiveJob) -> None:
+def _word(value: Any) -> str:
+    if _WORD.fullmatch(_str(value)) is None:
+        raise TypeError("not a word")
+    return str(value)
+
+
+def _bool(value: Any) -> bool:
+    if type(value) is not bool:
+        raise TypeError("not a boolean")
+    return value
+
+
+def _check_agreement(claims: SignedClaims | None, facts: JobFacts, job: LiveJob) -> None:
     """Each row: a name, and what token, runner and GitLab say; None where a source does not say."""
-    rows: list[tuple[str, object, object, object]] = [
-        ("job_id", int(claims["job_id"]), facts.job_id, job.job_id),
-        ("user_id", int(claims["user_id"]), facts.user_id, job.user_id),
-        ("project_id", int(claims["job_project_id"]), facts.project_id, job.project_id),
-        ("pipeline_id", int(claims["pipeline_id"]), facts.pipeline_id, job.pipeline_id),
-        ("ref", _claimed_ref(claims), facts.ref, job.ref),
-        ("sha", claims["sha"], facts.sha, job.sha),
-        ("job_name", None, facts.job_name, job.name),
-        ("stage", None, facts.stage, job.stage),
-        ("runner_id", claims["runner_id"], None, job.runner_id),
+    claimed = {} if claims is None else _claimed(claims)
+    rows: list[tuple[str, object, object]] = [
+        ("job_id", facts.job_id, job.job_id),
+        ("user_id", facts.user_id, job.user_id),
+        ("project_id", facts.project_id, job.project_id),
+        ("pipeline_id", facts.pipeline_id, job.pipeline_id),
+        ("ref", facts.ref, job.ref),
+        ("sha", facts.sha, job.sha),
+        ("job_name", facts.job_name, job.name),
+        ("stage", facts.stage, job.stage),
+        ("runner_id", None, job.runner_id),
     ]
-    differing = [name for name, *said in rows if len({value for value in said if value is not None}) > 1]
+    differing = [name for name, *said in rows if len({claimed.get(name), *said} - {None}) > 1]
     if differing:
-        raise job_refused(
-            "mismatch", f"token, runner and GitLab differ in {', '.join(differing)}", job_id=int(claims["job_id"])
-        )
+        raise job_refused("mismatch", f"token, runner and GitLab differ in {', '.join(differing)}", job_id=facts.job_id)
+
+
+def _claimed(claims: SignedClaims) -> dict[str, object]:
+    """What the token says of each row, where it says something."""
+    return {
+        "job_id": int(claims["job_id"]),
+        "user_id": int(claims["user_id"]),
+        "project_id": int(claims["job_project_id"]),
+        "pipeline_id": int(claims["pipeline_id"]),
+        "ref": _claimed_ref(claims),
+        "sha": claims["sha"],
+        "runner_id": claims["runner_id"],
+    }
 
 
 def _claimed_ref(claims: SignedClaims) -> str | None:

@@ -4,8 +4,9 @@
     5 min .. 60 min        one caller's fetch at a time; if it fails, the last good set is still used
     >= 60 min              Outage: nobody is let in on keys that may have been withdrawn an hour ago
 
-An unknown kid may be a new key, so that it leads to a fetch, but to at most one in 30 s; after a failed fetch none is
-tried for a while either. A new set replaces the old one whole, so that withdrawn keys die with the first good fetch.
+An unknown kid may be a new key, so that it leads to a fetch at once, but to at most one in 30 s, whatever other fetches
+there were; after a failed fetch none is tried for a while either. A new set replaces the old one whole, so that
+withdrawn keys die with the first good fetch.
 Ages are counted on a monotonic clock, which no step of the wall clock can turn back.
 """
 
@@ -74,19 +75,23 @@ class IssuerKeys:
         self._flight: _Flight | None = None
         self._failures = 0
         self._next_fetch_at = float("-inf")
+        self._next_unknown_at = float("-inf")
 
     def key(self, kid: str) -> RSAPublicKey:
         """The key ``kid``; raises TokenRefused ``token.unknown_key``, Outage ``issuer.keys_too_old``.
 
+        While fetches fail, a kid that is not in the last good set may be a new key: Outage ``issuer.keys_unconfirmed``.
         Returns within TOTAL_SECONDS, also when the issuer hangs.
         """
         current = self._set
         if current is None or kid not in current.keys or self._age(current) >= SOFT_SECONDS:
-            self._refresh()
+            self._refresh(kid)
             current = self._set
         if current is None or self._age(current) >= HARD_SECONDS:
             raise _too_old(self._issuer)
         if kid not in current.keys:
+            if self._failures:
+                raise _unconfirmed(self._issuer)
             raise token_refused("unknown_key", "kid is not in the issuer's key set", issuer=self._issuer)
         return current.keys[kid]
 
@@ -97,20 +102,29 @@ class IssuerKeys:
     def _age(self, keys: _KeySet) -> float:
         return self._clock() - keys.fetched_at
 
-    def _refresh(self) -> None:
+    def _refresh(self, kid: str) -> None:
         """Wait for a fetch that is under way, or begin one if it is time for it."""
         with self._lock:
             now = self._clock()
             flight = self._flight
             if flight is None or now - flight.started_at > _ABANDON_SECONDS:
-                if not self._may_fetch(now):
+                if not self._may_fetch(kid, now):
                     return
                 flight = self._flight = _Flight(now)
                 threading.Thread(target=self._fly, args=(flight,), name="issuer-keys", daemon=True).start()
         flight.landed.wait(TOTAL_SECONDS)
 
-    def _may_fetch(self, now: float) -> bool:
-        return now >= self._next_fetch_at
+    def _may_fetch(self, kid: str, now: float) -> bool:
+        """Whether a fetch is needed still, and not too soon; only those for an unknown kid count against its pause."""
+        current = self._set
+        if now < self._next_fetch_at:
+            return False
+        if current is None or self._age(current) >= SOFT_SECONDS:
+            return True
+        if kid in current.keys or now < self._next_unknown_at:
+            return False
+        self._next_unknown_at = now + UNKNOWN_KID_SECONDS
+        return True
 
     def _fly(self, flight: _Flight) -> None:
         try:
@@ -132,7 +146,6 @@ class IssuerKeys:
             # Counted from the start of the fetch: the answer may be as old as that.
             self._set = _KeySet(keys, flight.started_at)
             self._failures = 0
-            self._next_fetch_at = flight.started_at + UNKNOWN_KID_SECONDS
             self._flight = None
         thumbprints = {kid: thumbprint(key) for kid, key in keys.items()}
         if before is None or {kid: thumbprint(key) for kid, key in before.keys.items()} != thumbprints:
@@ -149,10 +162,22 @@ class IssuerKeys:
         self._events.failed(self._issuer, reason)
 
 
+class KeysOfIssuer(Protocol):
+    """The keys of one issuer, wherever they come from."""
+
+    def key(self, kid: str) -> RSAPublicKey:
+        """The key ``kid``; raises TokenRefused ``token.unknown_key``, or Outage where there is no set to trust."""
+        ...
+
+    def age_seconds(self) -> float | None:
+        """Seconds since the set was last known to be good; None if it never was."""
+        ...
+
+
 class Issuers:
     """The key source of the verifier: the keys of every configured issuer."""
 
-    def __init__(self, issuers: Mapping[str, IssuerKeys]) -> None:
+    def __init__(self, issuers: Mapping[str, KeysOfIssuer]) -> None:
         self._issuers = MappingProxyType(dict(issuers))
 
     def key(self, issuer: str, kid: str) -> RSAPublicKey:
@@ -164,6 +189,15 @@ def _too_old(issuer: str) -> Outage:
     return Outage(
         "issuer.keys_too_old",
         "The signing keys of GitLab could not be fetched for too long.",
+        "Run the job again in a few minutes; administrators: check that the bridge reaches the issuer's discovery URL.",
+        issuer=issuer,
+    )
+
+
+def _unconfirmed(issuer: str) -> Outage:
+    return Outage(
+        "issuer.keys_unconfirmed",
+        "The token names a signing key that is not known yet, and GitLab's keys can't be fetched at the moment.",
         "Run the job again in a few minutes; administrators: check that the bridge reaches the issuer's discovery URL.",
         issuer=issuer,
     )

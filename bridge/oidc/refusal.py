@@ -6,12 +6,17 @@ sentence is the same for all of them.
 
 from __future__ import annotations
 
+from typing import Final
+
 from bridge.errors import TokenRefused
 
 _NOT_ACCEPTED = "The id_token of this job was not accepted."
 _CHECK_AND_REPEAT = (
     "Check that the job has an id_tokens: block with the audience of the bridge, then run it again; "
     "if it is refused again, give the reference to the administrators of the bridge."
+)
+ADD_THE_BLOCK: Final = (
+    "Add an id_tokens: block with the bridge's audience to the job in .gitlab-ci.yml, then run the job again."
 )
 _NOT_CONFIRMED = "GitLab does not confirm that this job is running as it was presented."
 _REPEAT = (

@@ -7,20 +7,45 @@ out is an ordinary push to a protected branch. ``trial`` decides them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from bridge.model import EvidenceLevel
 from bridge.policy.files import Table, parse_toml
 from bridge.policy.names import AccountName, RuleName
 
 FOLDER: Final = "cases/"
 ALLOWED: Final = "allowed"
 
+PROVEN_BY_JOB_TOKEN: Final = frozenset(
+    {
+        "evidence",
+        "project_id",
+        "project_path",
+        "job_project_id",
+        "pipeline_source",
+        "job_name",
+        "ref",
+        "ref_type",
+        "runner_id",
+    }
+)
+"""What of a case's job ``oidc.introspection`` finds out; everything else is absent, and no branch protected."""
+
+
+class Login(Table):
+    """ExternalIdentity, field by field."""
+
+    provider: str
+    extern_uid: str
+
 
 class Job(Table):
     """What differs from an ordinary push to a protected branch of project 7."""
 
+    evidence: EvidenceLevel = Field(default=EvidenceLevel.SIGNED, strict=False)
+    """With ``job_token`` all that a job token does not prove is absent."""
     project_id: int = 7
     project_path: str = "group/project"
     job_project_id: int | None = None
@@ -34,6 +59,21 @@ class Job(Table):
     runner_id: int = 1
     runner_environment: str = "self-hosted"
     environment: str | None = None
+    ref_path: str | None = None
+    ci_config_ref_uri: str | None = None
+    ci_config_sha: str | None = None
+    environment_protected: bool | None = None
+    deployment_tier: str | None = None
+    user_access_level: str | None = None
+    user_identities: list[Login] | None = None
+    groups: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _provable(self) -> Self:
+        said = sorted(self.model_fields_set - PROVEN_BY_JOB_TOKEN)
+        if self.evidence is EvidenceLevel.INTROSPECTED and said:
+            raise ValueError(f"a job token does not prove {said[0]}")
+        return self
 
 
 class Posix(Table):

@@ -7,16 +7,21 @@ how much. No I/O and no clock in here: the same question has the same answer.
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any, NoReturn
 
 import cedarpy
 
 from bridge.errors import Defect, PolicyRefused
-from bridge.model import Cluster, Grant, Identity, Limits, PosixAccount, SlurmRequest
+from bridge.model import Cluster, EvidenceLevel, Grant, Identity, Limits, PosixAccount, SlurmRequest
 from bridge.policy.bundle import Bundle
 from bridge.policy.limits import intersection, settle
 
 _RUN_AS = {"type": "Action", "id": "run_as"}
+_ADD_THE_BLOCK = (
+    "This job was shown by its job token only: add an id_tokens: block with the bridge's audience to it in "
+    ".gitlab-ci.yml, or ask the policy's authors."
+)
 
 
 class Engine:
@@ -81,18 +86,21 @@ class Engine:
 
     def _refuse(self, ids: tuple[str, ...], identity: Identity, account: PosixAccount) -> NoReturn:
         who = {"user_id": identity.user_id, "account": account.name, "bundle_hash": self.bundle.content_hash}
+        better = identity.evidence is EvidenceLevel.INTROSPECTED
         if not ids:
             raise PolicyRefused(
                 "policy.no_permit",
                 f"No policy lets this job run as {account.name}.",
-                "Ask the policy's authors which projects, branches and pipelines may run on this cluster.",
+                _ADD_THE_BLOCK
+                if better
+                else "Ask the policy's authors which projects, branches and pipelines may run on this cluster.",
                 **who,
             )
         reason = self.bundle.policies.infos[ids[0]].reason
         raise PolicyRefused(
             "policy.forbidden",
             f"The policy '{ids[0]}' forbids this job: {reason}",
-            "Change what the policy names, or ask the policy's authors.",
+            _ADD_THE_BLOCK if better else "Change what the policy names, or ask the policy's authors.",
             policy_ids=ids,
             **who,
         )
@@ -105,8 +113,20 @@ def user_entity_id(issuer: str, user_id: int) -> str:
 
 def _context(identity: Identity, cluster: Cluster, request: SlurmRequest) -> dict[str, Any]:
     """What policies can ask about; absent where nobody said."""
+    identities, groups = identity.user_identities, identity.groups
     optional = {
+        "project_path": identity.project_path,
+        "namespace_id": identity.namespace_id,
+        "runner_environment": identity.runner_environment,
+        "ref_path": identity.ref_path,
+        "ci_config_ref_uri": identity.ci_config_ref_uri,
+        "ci_config_sha": identity.ci_config_sha,
         "environment": identity.environment,
+        "environment_protected": identity.environment_protected,
+        "deployment_tier": identity.deployment_tier,
+        "user_access_level": identity.user_access_level,
+        "user_identities": None if identities is None else [asdict(one) for one in identities],
+        "groups": None if groups is None else list(groups),
         "partition": request.partition,
         "qos": request.qos,
         "slurm_account": request.slurm_account,
@@ -117,17 +137,15 @@ def _context(identity: Identity, cluster: Cluster, request: SlurmRequest) -> dic
     return {
         "cluster": cluster.name,
         "issuer": identity.issuer,
+        "evidence": identity.evidence.value,
         "project_id": identity.project_id,
-        "project_path": identity.project_path,
         "job_project_id": identity.job_project_id,
-        "namespace_id": identity.namespace_id,
         "pipeline_source": identity.pipeline_source,
         "job_name": identity.job_name,
         "ref": identity.ref,
         "ref_type": identity.ref_type,
         "ref_protected": identity.ref_protected,
         "runner_id": identity.runner_id,
-        "runner_environment": identity.runner_environment,
         **{name: value for name, value in optional.items() if value is not None},
     }
 
@@ -150,5 +168,5 @@ def _entities(user: dict[str, str], identity: Identity, account: PosixAccount) -
 def _reason(identity: Identity, account: PosixAccount, permits: tuple[str, ...]) -> str:
     return (
         f"GitLab user {identity.user_login} ({identity.user_id}) is linked to {account.name} (uid {account.uid}); "
-        f"allowed by {', '.join(permits)}"
+        f"shown by {identity.evidence.value}; allowed by {', '.join(permits)}"
     )

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from bridge.errors import PolicyRefused
-from bridge.model import Identity, PosixAccount, SlurmRequest
+from bridge.model import EvidenceLevel, ExternalIdentity, Identity, PosixAccount, SlurmRequest
 from bridge.policy import accounts
 from bridge.policy.bundle import Bundle
 from bridge.policy.cases import ALLOWED, Case
@@ -80,26 +80,37 @@ def _decide(bundle: Bundle, case: Case) -> dict[str, Any]:
 
 def _identity(case: Case) -> Identity:
     job = case.job
+    signed = job.evidence is EvidenceLevel.SIGNED
+    logins, groups = job.user_identities, job.groups
     return Identity(
+        evidence=job.evidence,
         issuer=case.issuer,
         user_id=case.user_id,
         user_login=case.user_login,
         project_id=job.project_id,
         project_path=job.project_path,
         job_project_id=job.project_id if job.job_project_id is None else job.job_project_id,
-        namespace_id=job.namespace_id,
+        namespace_id=job.namespace_id if signed else None,
         pipeline_id=1,
         pipeline_source=job.pipeline_source,
         job_id=1,
         job_name=job.job_name,
         ref=job.ref,
         ref_type=job.ref_type,
-        ref_protected=job.ref_protected,
+        ref_protected=job.ref_protected and signed,
         sha="0" * 40,
         runner_id=job.runner_id,
-        runner_environment=job.runner_environment,
+        runner_environment=job.runner_environment if signed else None,
         environment=job.environment,
         jti="case",
         token_expires_at=datetime(2100, 1, 1, tzinfo=UTC),
         job_timeout_seconds=3600,
+        ref_path=job.ref_path,
+        user_access_level=job.user_access_level,
+        ci_config_ref_uri=job.ci_config_ref_uri,
+        ci_config_sha=job.ci_config_sha,
+        environment_protected=job.environment_protected,
+        deployment_tier=job.deployment_tier,
+        user_identities=None if logins is None else tuple(ExternalIdentity(**one.model_dump()) for one in logins),
+        groups=None if groups is None else tuple(groups),
     )

@@ -36,8 +36,11 @@ def admit(settings: Settings, environ: Mapping[str, str], job: Job, log: JobLog)
     Raises CallFailed. ``log`` gets who the job runs as, and why.
     """
     cancel = _Cancel()
+    id_token = read_id_token(environ, settings.id_token)
+    if id_token is None:
+        log.say(f"The job has no id_token in the variable {settings.id_token}; asking with its job token alone")
     request = {
-        "id_token": read_id_token(environ, settings.id_token),
+        "id_token": id_token,
         "job_token": job.job_token,
         "facts": job.facts,
         "scheduler_parameters": read_scheduler_parameters(environ),

@@ -89,17 +89,20 @@ def _stage(
     from runner.executor.stage import Stage
 
     handle = from_environ(environ)
-    name, script = "prepare", b""
+    name, script, job_token = "prepare", b"", ""
     if operands:
         path, name = operands
         job = read_job(environ, settings.id_token)
-        log.mask(job.job_token, *job.id_tokens)
-        secrets = [read_id_token(environ, settings.id_token), *job.id_tokens]
+        job_token = job.job_token
+        log.mask(job_token, *job.id_tokens)
+        token = read_id_token(environ, settings.id_token)
+        secrets = [*([token] if token else []), *job.id_tokens]
         if must_lose_job_token(name, handle):
-            secrets.append(job.job_token)
+            secrets.append(job_token)
         script = remove(read_script(path), secrets)
     patience = Patience(log, settings.lost_connection_seconds)
-    stage = Stage(Client(settings, handle.session), log, handle.run_id, patience)
+    client = Client(settings, handle.session, job_token=job_token)
+    stage = Stage(client, log, handle.run_id, patience)
     return conclude(stage.perform(name, script), codes, environ)
 
 

@@ -45,12 +45,16 @@ def _tls_context(ca_file: str) -> ssl.SSLContext:
 
 
 class Client:
-    """Speaks HTTP with the bridge; ``session`` is the run's secret, or empty before there is one."""
+    """Speaks HTTP with the bridge; ``session`` is the run's secret, or empty before there is one.
 
-    def __init__(self, settings: Settings, session: str = "", answer_seconds: int = 0) -> None:
+    ``job_token`` goes along, so that a bridge that was restarted can ask GitLab whether the job still runs.
+    """
+
+    def __init__(self, settings: Settings, session: str = "", answer_seconds: int = 0, *, job_token: str = "") -> None:
         self._settings = settings
         self._answer_seconds = answer_seconds or settings.answer_seconds
         self._session = session
+        self._job_token = job_token
         self._connection: http.client.HTTPConnection | None = None
 
     def call(self, method: str, path: str, body: bytes, media_type: str = "application/json") -> dict[str, object]:
@@ -76,6 +80,8 @@ class Client:
             headers["Content-Type"] = media_type
         if self._session:
             headers["Authorization"] = f"Bearer {self._session}"
+        if self._job_token:
+            headers["X-CI-Bridge-Job-Token"] = self._job_token
         try:
             connection = self._connected()
             connection.request(method, path, body=body, headers=headers)

@@ -42,6 +42,7 @@ class Job:
             "stage": _text(info["stage"]),
             "project_path": _text(info.get("project_full_path") or info["project_name"]),
             "timeout_seconds": _number(runner["timeout"]),
+            "server_url": _server_url(git.get("repo_url"), info.get("project_full_path")),
         }
         self.job_token = _text(response["token"])
         if len(self.job_token) < MIN_JOB_TOKEN_CHARACTERS or not _is_token(self.job_token):
@@ -62,15 +63,11 @@ def read_job(environ: Mapping[str, str], id_token_name: str) -> Job:
         raise _bad_response("The job's response file is not what GitLab Runner writes") from error
 
 
-def read_id_token(environ: Mapping[str, str], name: str) -> str:
-    """Take the id_token out of the variable ``name``; raises CallFailed."""
+def read_id_token(environ: Mapping[str, str], name: str) -> str | None:
+    """Take the id_token out of the variable ``name``; None where the project has none. Raises CallFailed."""
     token = environ.get(f"CUSTOM_ENV_{name}", "")
     if not token:
-        raise refused(
-            "executor.no_id_token",
-            f"The job has no id_token in the variable {name}.",
-            f"Add 'id_tokens: {{{name}: {{aud: <the bridge>}}}}' to the job in .gitlab-ci.yml.",
-        )
+        return None
     if len(token) > MAX_ID_TOKEN_BYTES or not _is_token(token):
         raise refused(
             "executor.bad_id_token",
@@ -128,6 +125,17 @@ def _text(value: object) -> str:
     if not isinstance(value, str) or len(value) > MAX_TEXT_CHARACTERS:
         raise TypeError("text")
     return value
+
+
+def _server_url(repository: object, path: object) -> str | None:
+    """Give GitLab's base URL out of the clone URL that GitLab itself wrote; CI_SERVER_URL could be anybody's."""
+    if not isinstance(repository, str) or not isinstance(path, str) or len(repository) > MAX_TEXT_CHARACTERS:
+        return None
+    scheme, _, rest = repository.partition("://")
+    address, ending = rest.rpartition("@")[2], f"/{path}.git"
+    if scheme != "https" or not address.endswith(ending):
+        return None
+    return f"https://{address.removesuffix(ending)}"
 
 
 def _values(variables: object, key: str) -> list[str]:

@@ -14,7 +14,7 @@ from issuer_example import ISSUER
 
 from bridge.errors import BridgeError, Outage, TokenRefused
 from bridge.model import JobFacts, SignedClaims
-from bridge.oidc.gitlab import MAX_ANSWER_BYTES, GitLabJobCheck, JobChecks
+from bridge.oidc.gitlab import MAX_ANSWER_BYTES, GitLabJobCheck, JobChecks, Pulse
 from bridge.oidc.identity import identity
 
 JOB = "/api/v4/job"
@@ -42,6 +42,8 @@ def answer(**changes: object) -> dict[str, Any]:
         "stage": "test",
         "name": "build",
         "ref": "main",
+        "tag": False,
+        "web_url": "https://gitlab.realm.test/chem/water/-/jobs/301",
         "user": {"id": 101, "username": "alice", "state": "active"},
         "commit": {"id": SHA},
         "pipeline": {"id": 31, "project_id": 7, "sha": SHA, "ref": "main", "source": "push"},
@@ -331,3 +333,45 @@ def test_trusts_only_its_own_ca(
 def test_takes_only_https() -> None:
     with pytest.raises(ValueError, match="https"):
         GitLabJobCheck("http://gitlab.realm.test", Path("/nowhere"))
+
+
+@pytest.mark.threat("T10")
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        *(({"status": status}, "job.not_running") for status in ("success", "failed", "canceled", "pending", "")),
+        ({"user__state": "blocked"}, "job.user_blocked"),
+        ({"status": "canceling", "user__state": "blocked"}, "job.user_blocked"),
+        ({"status": None}, "gitlab.unreachable"),
+        ({"id": True}, "gitlab.unreachable"),
+        ({"user": []}, "gitlab.unreachable"),
+    ],
+)
+def test_an_admitted_job_that_is_over_is_told_from_a_silent_gitlab(
+    site: HttpsServer, check: GitLabJobCheck, changes: dict[str, object], code: str
+) -> None:
+    site.body(JOB, json.dumps(answer(**changes)).encode())
+    with pytest.raises(BridgeError) as caught:
+        check.state(TOKEN)
+    assert caught.value.code == code
+    assert TOKEN not in f"{caught.value} {dict(caught.value.context)}"
+
+
+@pytest.mark.parametrize(("status", "canceling"), [("running", False), ("canceling", True)])
+def test_an_admitted_job_that_goes_on(
+    site: HttpsServer, check: GitLabJobCheck, status: str, *, canceling: bool
+) -> None:
+    site.body(JOB, json.dumps(answer(status=status)).encode())
+    assert check.state(TOKEN) == Pulse(301, canceling)
+    assert site.requests[0][1]["JOB-TOKEN"] == TOKEN
+
+
+@pytest.mark.threat("T10")
+@pytest.mark.parametrize(("status", "code"), [(401, "job.not_running"), (403, "job.not_running"), (502, "gitlab.")])
+def test_an_admitted_job_whose_token_is_refused_is_over(
+    site: HttpsServer, check: GitLabJobCheck, status: int, code: str
+) -> None:
+    site.body(JOB, b"{}", status)
+    with pytest.raises(BridgeError) as caught:
+        check.state(TOKEN)
+    assert caught.value.code.startswith(code)

@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from bridge.model import Identity, PosixAccount
+from bridge.model import EvidenceLevel, Identity, PosixAccount
 
 POLICIES = Path(__file__).parents[3] / "policies"
 ISSUER = "https://gitlab.realm.test"
@@ -14,6 +14,7 @@ ALICE = PosixAccount("alice", 20001, 21001, ("chem",), "/home/alice", "/bin/bash
 def identity(**changes: Any) -> Identity:
     """Alice's push to a protected branch, with changes."""
     members: dict[str, Any] = {
+        "evidence": EvidenceLevel.SIGNED,
         "issuer": ISSUER,
         "user_id": 101,
         "user_login": "alice",

@@ -46,7 +46,7 @@ def test_a_grant_says_why_and_carries_what_decided(engine: Engine, bundle: Bundl
     assert grant.limits == bundle.limits["standard"]
     assert grant.plan == SlurmPlan(partition="ci", nodes=1, time_minutes=30)
     assert grant.reason == (
-        "GitLab user alice (101) is linked to alice (uid 20001); allowed by people-on-protected-refs"
+        "GitLab user alice (101) is linked to alice (uid 20001); shown by id_token; allowed by people-on-protected-refs"
     )
 
 
@@ -107,7 +107,9 @@ def test_the_second_wall_refuses_system_accounts_without_the_floor(engine: Engin
 
 
 _ONLY_RELEASE = engine_of(
-    EVERYBODY.replace(";", ' when { context.ref == "release" && context.project_path == "chem/water" };')
+    EVERYBODY.replace(
+        ";", ' when { context.ref == "release" && context has project_path && context.project_path == "chem/water" };'
+    )
 )
 
 HOSTILE = st.text(max_size=30) | st.sampled_from(['"', '" || true', 'User::"x"', "\\", "\n", "\x00", "${x}", "//"])
