@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from typing import Final, Protocol
 
 from bridge import grants
+from bridge.audit.kills import require_not_killed
 from bridge.audit.ledger import Ledger, View
 from bridge.audit.record import Actor, Phase, Record, RecordType
 from bridge.errors import BridgeError, Defect, NotFound, PolicyRefused, TokenRefused
@@ -37,11 +38,17 @@ END_GRACE: Final = timedelta(minutes=15)
 """After the job's time-out its Slurm jobs are cancelled and its files removed: that may take a new connection."""
 
 
+END_SECONDS: Final = 600
+"""Life of the tickets with which a stopped run is ended: one connection, and what Slurm takes to confirm."""
+
+
 class Use(enum.StrEnum):
     """What a bundle is for; each use gets the least set of services."""
 
     SSH = "ssh"
     LOGIN = "login"
+    END = "end"
+    """The login node, to cancel a run's jobs and remove its files: the only one that a kill switch leaves."""
 
 
 class NegotiateAcceptor(Protocol):
@@ -82,9 +89,9 @@ class TicketDesk:
         """Return a fresh bundle of a live run for a caller with its session secret; raises BridgeError."""
         with self.ledger.read() as view:
             self._require_session(view, run_id, session)
-        grant = self._sealed_grant(run_id, END_GRACE if use is Use.SSH else timedelta(0))
-        targets = [f"host/{grant.cluster.login_host}"] if use is Use.SSH else list(grant.cluster.login_targets)
-        return self._make(run_id, grant, targets, use.value)
+        grant = self._sealed_grant(run_id, timedelta(0) if use is Use.LOGIN else END_GRACE)
+        targets = list(grant.cluster.login_targets) if use is Use.LOGIN else [f"host/{grant.cluster.login_host}"]
+        return self._make(run_id, grant, targets, use)
 
     def claim(self, authorization: str, slurm_job_id: int, uid: int, node: str) -> NodeClaim:
         """Check that the caller is ``node`` and the job is ours, released and of ``uid``; raises BridgeError.
@@ -100,6 +107,8 @@ class TicketDesk:
         grant = self._sealed_grant(run.run_id)
         if stage.state not in ON_SLURM or grant.account.uid != uid:
             raise _not_ours(slurm_job_id)
+        with self._denials_on_record(slurm_job_id, run.run_id), self.ledger.read() as view:
+            require_not_killed(view, grant)
         return self.claims.add(
             NodeClaim(
                 claim_id=secrets.token_urlsafe(16),
@@ -117,7 +126,7 @@ class TicketDesk:
         """Return where the node keeps the cache, and the bundle, for a claim; each claim once."""
         claim = self.claims.take(claim_id, self.clock())
         grant = self._sealed_grant(claim.run_id)
-        bundle = self._make(claim.run_id, grant, list(grant.cluster.node_targets), "node", claim)
+        bundle = self._make(claim.run_id, grant, list(grant.cluster.node_targets), None, claim)
         return grant.cluster.node_ccache.replace("%{uid}", str(grant.account.uid)), bundle
 
     def released(self, authorization: str, slurm_job_id: int, uid: int, node: str) -> str:
@@ -198,9 +207,9 @@ class TicketDesk:
             raise error.referenced(reference) from error
 
     def _make(
-        self, run_id: RunId, grant: Grant, targets: list[str], use: str, claim: NodeClaim | None = None
+        self, run_id: RunId, grant: Grant, targets: list[str], use: Use | None, claim: NodeClaim | None = None
     ) -> TicketBundle:
-        """Intent, tickets, outcome."""
+        """Intent, tickets, outcome; no use is a node's."""
         intent = Record(
             type=RecordType.TICKETS,
             phase=Phase.INTENT,
@@ -212,11 +221,17 @@ class TicketDesk:
             target=target_of(grant, claim.node if claim else None),
             basis=basis_of(grant),
             slurm_job_id=claim.slurm_job_id if claim else None,
-            detail={"use": use},
+            detail={"use": "node" if use is None else use.value},
         )
-        self._append(intent)
+        with self._denials_on_record(intent.slurm_job_id, run_id), self.ledger.begin() as tx:
+            if use is not Use.END:
+                require_not_killed(tx, grant)
+            tx.append(intent)
+        seconds = grant.limits.ticket_minutes * 60
         try:
-            bundle = self.impersonator.tickets(grant.account.name, targets, grant.limits.ticket_minutes * 60)
+            bundle = self.impersonator.tickets(
+                grant.account.name, targets, min(seconds, END_SECONDS) if use is Use.END else seconds
+            )
         except BridgeError as error:
             self._append(_outcome(intent, Phase.FAILED, code=error.code))
             raise error.referenced(intent.reference) from error

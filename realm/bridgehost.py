@@ -27,6 +27,7 @@ policies = "{POLICIES}"
 url = "{forge.URL}"
 audience = "{AUDIENCE}"
 ca_file = "{tls.CA_PATH}"
+job_token_evidence = true
 
 [database]
 url = "sqlite:////var/lib/ci-bridge/bridge.sqlite3"
@@ -43,6 +44,7 @@ tls_certificate = "{tls.CERTIFICATE_PATH}"
 tls_key = "{tls.KEY_PATH}"
 public_hosts = ["{spec("bridge").fqdn}"]
 known_hosts = "/etc/ssh/ssh_known_hosts"
+job_watch_seconds = 1
 """
 
 COMMAND = (sys.executable, "-P", "-m", "bridge.cli.main")

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from bridge.cluster.node import Exit, Hello, JobRow, Submitted, Workspace
 from bridge.errors import BridgeError, Outage, PolicyRefused, RequestRefused, TokenRefused
@@ -75,23 +76,34 @@ class FakeJobCheck:
     def __init__(self) -> None:
         self.error: BridgeError | None = None
         self.asked: list[str] = []
+        self.says: dict[str, Any] = {}
 
     def alive(self, claims: SignedClaims, job_token: str, facts: JobFacts) -> LiveJob:
         """See JobCheck."""
+        live = self.introspect(claims["iss"], job_token, facts)
+        return replace(live, user_id=int(claims["user_id"]), project_id=int(claims["job_project_id"]))
+
+    def introspect(self, issuer: str, job_token: str, facts: JobFacts) -> LiveJob:
+        """See JobCheck; a runner's word is GitLab's, plus ``says``."""
         self.asked.append(job_token)
         if self.error is not None:
             raise self.error
-        return LiveJob(
-            job_id=int(claims["job_id"]),
-            user_id=int(claims["user_id"]),
-            project_id=int(claims["job_project_id"]),
-            pipeline_id=int(claims["pipeline_id"]),
+        live = LiveJob(
+            job_id=facts.job_id,
+            user_id=facts.user_id or 101,
+            project_id=facts.project_id,
+            pipeline_id=facts.pipeline_id,
             ref=facts.ref,
             sha=facts.sha,
             name=facts.job_name,
             stage=facts.stage,
-            runner_id=claims["runner_id"],
+            runner_id=1,
+            source="push",
+            tag=False,
+            user_login="somebody",
+            web_url=f"{issuer}/{facts.project_path}/-/jobs/{facts.job_id}",
         )
+        return replace(live, **self.says)
 
 
 class FakeDirectory:

@@ -23,8 +23,12 @@ from bridge.cluster.sweeping import Sweeper
 from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
 from bridge.kerberos.holding import hold
+from bridge.oidc.gitlab import GitLabJobCheck
+from bridge.runs.killing import KillWatch
 from bridge.runs.live import Runs, Workshop
 from bridge.runs.nodes import NodeDesk
+from bridge.runs.stopping import Stopper
+from bridge.runs.watch import JobWatch
 from bridge.settings import Settings
 
 SLOW_CALLS: Final = 64
@@ -40,6 +44,8 @@ class Parts:
     pool: LoginPool
     poller: Poller
     sweeper: Sweeper
+    kills: KillWatch
+    jobs: JobWatch
 
 
 def make_parts(settings: Settings) -> Parts:
@@ -50,7 +56,19 @@ def make_parts(settings: Settings) -> Parts:
     pool = LoginPool(LoginOpener(hold, keys))
     poller = Poller()
     runs = Runs(Workshop(ledger, broker, pool, poller, settings.web.job_wrapper))
-    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool))
+    stopper = Stopper(runs)
+    kills = KillWatch(ledger, runs, stopper)
+    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, _job_watch(settings, runs, stopper))
+
+
+def _job_watch(settings: Settings, runs: Runs, stopper: Stopper) -> JobWatch:
+    return JobWatch(
+        runs,
+        stopper,
+        {issuer.url: GitLabJobCheck(issuer.url, issuer.ca_file) for issuer in settings.issuers},
+        every_seconds=settings.web.job_watch_seconds,
+        silence_seconds=settings.web.gitlab_silence_seconds,
+    )
 
 
 def make_app(settings: Settings, parts: Parts) -> FastAPI:
@@ -60,7 +78,11 @@ def make_app(settings: Settings, parts: Parts) -> FastAPI:
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         parts.poller.start()
         parts.sweeper.start()
+        parts.kills.start()
+        parts.jobs.start()
         yield
+        parts.jobs.stop()
+        parts.kills.stop()
         parts.runs.close()
         parts.sweeper.stop()
         parts.poller.stop(5.0)

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from bridge.audit.log import Entry, Head
 from bridge.audit.record import Record
-from bridge.model import Grant, Run, RunId, RunState, Stage, StageState
+from bridge.model import Grant, KillSwitch, Run, RunId, RunState, Stage, StageState
 
 Seal = Callable[[RunId, int, bytes], bytes]
 """Makes the seal for (run id, attempt, canonical JSON of the grant); called inside the transaction."""
@@ -93,6 +93,10 @@ class View(Protocol):
         """The newest stage that was submitted as this Slurm job, and its run; raises NotFound ``node.not_ours``."""
         ...
 
+    def kill_switches(self, *, active: bool = True) -> Sequence[KillSwitch]:
+        """The kill switches in force, or all that ever were, oldest first."""
+        ...
+
     def head(self) -> Head:
         """The audit log's head."""
         ...
@@ -153,6 +157,14 @@ class Tx(View, Protocol):
 
         Raises Conflict ``stage.state`` if it is in none of ``from_states``, NotFound ``stage.unknown``.
         """
+        ...
+
+    def kill(self, switch: KillSwitch) -> KillSwitch:
+        """Put a kill switch in force; returns the one that stops just the same already, where there is one."""
+        ...
+
+    def lift(self, switch_id: str, actor: str) -> KillSwitch:
+        """Lift a kill switch; raises NotFound ``kill.unknown``, Conflict ``kill.lifted``."""
         ...
 
     def forget_tokens(self) -> int:

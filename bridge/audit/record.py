@@ -46,6 +46,8 @@ class RecordType(enum.StrEnum):
     """A bundle was activated."""
     SERVICE = "service"
     """A process of the bridge started or stopped."""
+    KILL = "kill"
+    """A kill switch was thrown or lifted; its id is the reference."""
 
 
 class Phase(enum.StrEnum):

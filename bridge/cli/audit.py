@@ -5,24 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from bridge.audit.log import Entry, Writer
+from bridge.audit.log import Entry
 from bridge.audit.log import verify as verify_log
+from bridge.cli.ledger import open_ledger
 from bridge.cli.output import FAILED, explained, print_json
 from bridge.cli.service import Config
-from bridge.db.engine import open_database
-from bridge.db.ledger import SqlLedger
 from bridge.errors import RequestRefused
 from bridge.model import RunId
 from bridge.settings import load
 
 app = typer.Typer(help="The audit log.", no_args_is_help=True)
-
-SQLITE = "sqlite:///"
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
@@ -39,7 +35,7 @@ def timeline(
     """Show all that is on record of one job, run or reference, in order."""
     if job is None and run is None and reference is None:
         raise RequestRefused("audit.which", "Nothing says what to show.", "Give --job, --run or --reference.")
-    with _ledger(config).read() as view:
+    with open_ledger(load(config), "ci-bridge audit").read() as view:
         entries = view.timeline(run_id=RunId(run) if run else None, job_id=job, reference=reference)
     if as_json:
         print_json([json.loads(entry.leaf) for entry in entries])
@@ -57,7 +53,7 @@ def timeline(
 @explained
 def verify(as_json: AsJson = False, config: Config = None) -> None:
     """Compute the whole log anew; exit code 1 names the first entry that is not what was written."""
-    with _ledger(config).read() as view:
+    with open_ledger(load(config), "ci-bridge audit").read() as view:
         verdict = verify_log(view.entries, view.head())
     if as_json:
         print_json(
@@ -78,18 +74,6 @@ def verify(as_json: AsJson = False, config: Config = None) -> None:
         )
     if not verdict.ok:
         raise typer.Exit(FAILED)
-
-
-def _ledger(config: Config) -> SqlLedger:
-    """Open the log to read; SQLite would make a new file where there is none."""
-    url = load(config).database.url
-    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).is_file():
-        raise RequestRefused(
-            "audit.no_database",
-            f"There is no database {url.removeprefix(SQLITE)}.",
-            "Name the right settings file with --config, or run 'ci-bridge db upgrade' first.",
-        )
-    return SqlLedger(open_database(url), Writer.new("ci-bridge audit"))
 
 
 def _print_lines(entries: Sequence[Entry]) -> None:

@@ -17,9 +17,10 @@ from bridge.audit.record import Record
 from bridge.db import refusals
 from bridge.db.auditlog import AuditAppends, AuditViews
 from bridge.db.engine import LOCK_SECONDS, WRITES
+from bridge.db.kills import KillChanges, KillViews
 from bridge.db.runs import RunChanges, RunViews
 from bridge.db.stages import StageChanges, StageViews
-from bridge.model import Run, RunId, RunState, Stage, StageState
+from bridge.model import KillSwitch, Run, RunId, RunState, Stage, StageState
 
 Clock = Callable[[], datetime]
 
@@ -74,6 +75,7 @@ class SqlView:
     def __init__(self, connection: Connection) -> None:
         self._run_views = RunViews(connection)
         self._stage_views = StageViews(connection)
+        self._kill_views = KillViews(connection)
         self._audit_views = AuditViews(connection)
 
     def run(self, run_id: RunId) -> Run:
@@ -104,6 +106,10 @@ class SqlView:
         """See ``View.run_by_slurm_job``."""
         return self._stage_views.run_by_slurm_job(cluster, slurm_job_id)
 
+    def kill_switches(self, *, active: bool = True) -> Sequence[KillSwitch]:
+        """See ``View.kill_switches``."""
+        return self._kill_views.kill_switches(active=active)
+
     def head(self) -> Head:
         """See ``View.head``."""
         return self._audit_views.head()
@@ -127,6 +133,7 @@ class SqlTx(SqlView):
         self._appends = AuditAppends(connection, writer, now)
         self._run_changes = RunChanges(connection, now)
         self._stage_changes = StageChanges(connection, now)
+        self._kill_changes = KillChanges(connection, now)
         self._appends.lock()
 
     def append(self, record: Record) -> int:
@@ -158,6 +165,14 @@ class SqlTx(SqlView):
     ) -> Stage:
         """See ``Tx.advance_stage``."""
         return self._stage_changes.advance_stage(run_id, invocation, from_states, to_state, **fields)
+
+    def kill(self, switch: KillSwitch) -> KillSwitch:
+        """See ``Tx.kill``."""
+        return self._kill_changes.kill(switch)
+
+    def lift(self, switch_id: str, actor: str) -> KillSwitch:
+        """See ``Tx.lift``."""
+        return self._kill_changes.lift(switch_id, actor)
 
     def forget_tokens(self) -> int:
         """See ``Tx.forget_tokens``."""

@@ -75,6 +75,26 @@ def not_ours(cluster: str, slurm_job_id: int) -> NotFound:
     )
 
 
+def switch_unknown(switch_id: str) -> NotFound:
+    """``kill.unknown``"""
+    return NotFound(
+        "kill.unknown",
+        "There is no such kill switch.",
+        "See 'ci-bridge kill list' for the ids of those in force.",
+        switch=switch_id,
+    )
+
+
+def switch_lifted(switch_id: str) -> Conflict:
+    """``kill.lifted``"""
+    return Conflict(
+        "kill.lifted",
+        "This kill switch has been lifted already.",
+        "See 'ci-bridge kill list' for those in force.",
+        switch=switch_id,
+    )
+
+
 def busy() -> Outage:
     """``db.busy``"""
     return Outage("db.busy", "The bridge's database is busy.", _AGAIN)

@@ -140,3 +140,20 @@ audit_head = Table(
     CheckConstraint("id = 1", name="single"),
     sqlite_strict=True,
 )
+
+kill_switches = Table(
+    "kill_switches",
+    metadata,
+    Column("switch_id", Text, primary_key=True),
+    Column("scope", Text, nullable=False),
+    Column("issuer", Text),
+    Column("number", Number),
+    Column("account", Text),
+    Column("reason", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("lifted_at", Moment),
+    Column("lifted_by", Text),
+    Index(None, "lifted_at"),
+    sqlite_strict=True,
+)

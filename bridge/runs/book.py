@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass
 
 from bridge import lifecycle
+from bridge.audit.kills import require_not_killed
 from bridge.audit.ledger import Ledger
 from bridge.audit.record import Actor, Phase, Record, RecordType
 from bridge.model import Run, Stage, StageKind, StageState
@@ -25,10 +26,12 @@ class StageBook:
     def intend(self, script: bytes) -> Stage | None:
         """Record that the stage is about to start. Returns the stage as it is where it was recorded before.
 
-        Raises Conflict ``run.ended``, and ``stage.invocation`` where the invocation is another stage's.
+        Raises Conflict ``run.ended``, PolicyRefused ``killed.*``, and Conflict ``stage.invocation`` where the
+        invocation is another stage's.
         """
         with self.ledger.begin() as tx:
             lifecycle.require_live(tx.session(self.run.run_id).state)
+            require_not_killed(tx, self.run.grant)
             known = tx.add_stage(self.stage)
             if known is not self.stage:
                 return known

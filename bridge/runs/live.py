@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from bridge.audit.record import Actor, Phase, Record, RecordType
 from bridge.broker.client import BrokerClient
 from bridge.cluster.poller import Poller
 from bridge.cluster.pool import Lease, LoginPool
-from bridge.errors import NotFound, Outage, TokenRefused
+from bridge.errors import BridgeError, NotFound, Outage, TokenRefused
 from bridge.kerberos.bundle import verify_bundle
 from bridge.lifecycle import RUN_TRANSITIONS, require_live
 from bridge.model import Evidence, Grant, Run, RunId, RunState, Stage, StageKind, StageState, TicketBundle
@@ -38,6 +39,9 @@ USE_WHILE_LEFT: Final = timedelta(minutes=2)
 CLOCK_ALLOWANCE: Final = timedelta(minutes=5)
 """The KDC's clock may be ahead of ours by MIT's default clockskew."""
 
+LINGER_SECONDS: Final = 120.0
+"""A run that was stopped is kept this long after its end, so that its executor can still hear why."""
+
 
 @dataclass(slots=True)
 class LiveRun:
@@ -46,10 +50,26 @@ class LiveRun:
     run: Run
     session: str = field(repr=False)
     lease: Lease = field(repr=False)
+    tickets: _Tickets = field(repr=False)
+    job_token: str | None = field(default=None, repr=False)
+    """To ask GitLab whether the job still runs; None in the next process, until the executor has come with it.
+
+    Never checked: a wrong one is another job's for GitLab too, and ends the run, which its session can do anyway.
+    """
     tasks: dict[str, StageTask] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     ending: bool = False
     """Whether its end was asked for; no stage starts any more."""
+    stopped: BridgeError | None = None
+    """Why it must end, where that is not its executor's wish; carries the reference of its record."""
+    forget_at: float | None = None
+    """By ``time.monotonic``; of a stopped run that has ended."""
+
+    def require_open(self) -> None:
+        """Pass where stages can be started; raises why it was stopped, or Conflict ``run.ended``."""
+        if self.stopped is not None:
+            raise self.stopped.with_traceback(None)
+        require_live(RunState.ENDED if self.ending else self.run.state)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +99,7 @@ class Runs:
         run_id, session = RunId(header["run_id"]), str(header["session"])
         with self._shop.ledger.read() as view:
             run = view.run(run_id)
-        self._keep(run, session, bundle)
+        self._keep(run, session, bundle, evidence.job_token)
         where = places(grant, run_id)
         return {
             "run_id": run_id,
@@ -115,12 +135,15 @@ class Runs:
         )
 
     def start_stage(self, live: LiveRun, invocation: str, name: str, script: bytes) -> StageTask:
-        """Start a stage, or return it where the same call has started it; raises Conflict ``run.ended``."""
+        """Start a stage, or return it where the same call has started it.
+
+        Raises Conflict ``run.ended``, PolicyRefused ``killed.*``, or what the run was stopped for.
+        """
         with live.lock:
             known = live.tasks.get(invocation)
             if known is not None:
                 return known
-            require_live(RunState.ENDED if live.ending else live.run.state)
+            live.require_open()
             book = StageBook(self._shop.ledger, live.run, _stage(live.run, invocation, name), new_reference())
             recorded = book.intend(script)
             if recorded is None or recorded.state is StageState.INTENDED:
@@ -141,7 +164,7 @@ class Runs:
             known = live.tasks.get(invocation)
             if known is not None:
                 return known
-            require_live(RunState.ENDED if live.ending else live.run.state)
+            live.require_open()
             with self._shop.ledger.read() as view:
                 stage = view.stage(live.run.run_id, invocation)
             task = self._resumed(live, stage, after, offset)
@@ -156,28 +179,57 @@ class Runs:
         """
         with live.lock:
             if live.run.state is RunState.ENDED:
+                self._forget(live)
                 return {"cancelled": [], "complete": True}
-            live.ending = True
+            live.ending = live.tickets.ending = True
             tasks = list(live.tasks.values())
         for task in tasks:
             if not task.over:
                 # Where its connection is lost, the task knows it already.
                 with suppress(Outage):
-                    task.cancel()
+                    task.cancel(live.stopped)
             task.feed.abandon()
         try:
             node = live.lease.node
         except Outage:
             if not self._never_got_there(live.run):
                 raise
-            self._let_go(live, tasks, self._record_end(live.run, []))
+            self._let_go(live, self._record_end(live, []))
             return {"cancelled": [], "complete": False}
         finished = finish_on_login_node(self._shop.ledger, live.run, node, tasks)
         with live.lock:
-            live.run = self._record_end(live.run, finished.cancelled)
+            live.run = self._record_end(live, finished.cancelled)
         drop_last_cache(self._shop.ledger, live.run, node, finished)
-        self._let_go(live, tasks, live.run)
+        self._let_go(live, live.run)
         return {"cancelled": finished.cancelled, "complete": True}
+
+    def condemn(self, live: LiveRun, why: BridgeError) -> None:
+        """Put on record that a run must end though its executor has not asked for it, and cancel its Slurm jobs.
+
+        From here on nothing of it starts; ``finish`` does the rest, as often as it takes. Again is harmless.
+        """
+        with live.lock:
+            if live.ending or live.run.state is RunState.ENDED:
+                return
+            live.stopped = why.referenced(new_reference())
+            live.ending = live.tickets.ending = True
+            tasks = [task for task in live.tasks.values() if task.kind is StageKind.SLURM and not task.over]
+        for task in tasks:
+            task.cancel(live.stopped)
+        with self._shop.ledger.begin() as tx:
+            tx.append(_stop_record(live.run, Phase.INTENT, live.stopped, {}))
+
+    def held(self) -> list[LiveRun]:
+        """Return every run that this process holds; those that are over and stopped linger for a while."""
+        with self._lock:
+            return list(self._live.values())
+
+    def forget_the_stopped(self) -> None:
+        """Let go of stopped runs whose executor has had time to hear of it."""
+        now = time.monotonic()
+        for live in self.held():
+            if live.forget_at is not None and live.forget_at <= now:
+                self._forget(live)
 
     def _never_got_there(self, run: Run) -> bool:
         """Whether the run's workspace was never ready, so that an unreachable login node holds nothing that runs."""
@@ -185,11 +237,17 @@ class Runs:
             on_slurm = any(stage.kind is StageKind.SLURM for stage in view.stages(run.run_id))
         return run.state is RunState.ADMITTED and not on_slurm
 
-    def _let_go(self, live: LiveRun, tasks: Sequence[StageTask], ended: Run) -> None:
+    def _let_go(self, live: LiveRun, ended: Run) -> None:
         live.run = ended
-        for task in tasks:
-            task.close()
         live.lease.close()
+        if live.stopped is None:
+            self._forget(live)
+        else:
+            live.forget_at = time.monotonic() + LINGER_SECONDS
+
+    def _forget(self, live: LiveRun) -> None:
+        for task in list(live.tasks.values()):
+            task.close()
         with self._lock:
             if self._live.get(live.run.run_id) is live:
                 del self._live[live.run.run_id]
@@ -204,6 +262,7 @@ class Runs:
                 "The bridge was restarted, and the run's executor has not come back yet.",
                 "Ask again in a moment.",
             )
+        live.require_open()
         return live
 
     def check_ready(self) -> None:
@@ -220,11 +279,11 @@ class Runs:
             for task in list(live.tasks.values()):
                 task.close()
 
-    def _keep(self, run: Run, session: str, bundle: TicketBundle | None) -> LiveRun:
+    def _keep(self, run: Run, session: str, bundle: TicketBundle | None, job_token: str | None = None) -> LiveRun:
         """Hold a run for its executor. One that has ended is looked at only; a new session takes over the old one's."""
         tickets = _Tickets(self._shop.broker, run, session, bundle)
         lease = self._shop.pool.lease(run.grant.cluster, run.grant.account.name, tickets)
-        live = LiveRun(run, session, lease)
+        live = LiveRun(run, session, lease, tickets, job_token)
         with self._lock:
             old = self._live.get(run.run_id)
             if old is not None and bundle is None and old.session == session:
@@ -284,13 +343,18 @@ class Runs:
             live.run = tx.update_run_state(live.run.run_id, {RunState.ADMITTED, RunState.PREPARED}, RunState.PREPARED)
             tx.append(_run_record(live.run, Phase.OK, {"state": RunState.PREPARED.value}))
 
-    def _record_end(self, run: Run, cancelled: list[int]) -> Run:
+    def _record_end(self, live: LiveRun, cancelled: list[int]) -> Run:
+        run_id = live.run.run_id
         with self._shop.ledger.begin() as tx:
-            now = tx.run(run.run_id)
+            now = tx.run(run_id)
             if now.state is RunState.ENDED:
                 return now
-            ended = tx.update_run_state(run.run_id, RUN_TRANSITIONS.keys(), RunState.ENDED)
-            tx.append(_run_record(ended, Phase.OK, {"state": "ended", "cancelled_jobs": len(cancelled)}))
+            ended = tx.update_run_state(run_id, RUN_TRANSITIONS.keys(), RunState.ENDED)
+            detail: dict[str, str | int | bool] = {"state": "ended", "cancelled_jobs": len(cancelled)}
+            if live.stopped is None:
+                tx.append(_run_record(ended, Phase.OK, detail))
+            else:
+                tx.append(_stop_record(ended, Phase.OK, live.stopped, detail))
             return ended
 
 
@@ -302,11 +366,14 @@ class _Tickets:
         self._run = run
         self._session = session
         self._bundle = bundle
+        self.ending = False
+        """Whether they are for the end of the run only, which a kill switch leaves possible."""
 
     def __call__(self) -> TicketBundle:
         bundle = self._bundle
         if bundle is None or bundle.end - datetime.now(UTC) < USE_WHILE_LEFT:
-            _, ccache = self._broker.ask("tickets", run_id=self._run.run_id, session=self._session, use="ssh")
+            use = "end" if self.ending else "ssh"
+            _, ccache = self._broker.ask("tickets", run_id=self._run.run_id, session=self._session, use=use)
             grant = self._run.grant
             self._bundle = bundle = _bundle(grant, ccache, [f"host/{grant.cluster.login_host}"])
         return bundle
@@ -348,10 +415,17 @@ def _run_record(run: Run, phase: Phase, detail: dict[str, str | int | bool]) -> 
     )
 
 
+def _stop_record(run: Run, phase: Phase, why: BridgeError, detail: dict[str, str | int | bool]) -> Record:
+    """Return the record of an end that the executor did not ask for, with the id of the kill switch if there is one."""
+    switch: dict[str, str | int | bool] = {"switch": str(why.context["switch"])} if "switch" in why.context else {}
+    reference = why.reference or new_reference()
+    return replace(_run_record(run, phase, detail | switch), reference=reference, code=why.code)
+
+
 def _plain(evidence: Evidence) -> dict[str, Any]:
     """Return the evidence as the broker's socket takes it."""
     return {
-        "id_token": str(evidence.id_token),
+        "id_token": evidence.id_token,
         "job_token": evidence.job_token,
         "facts": asdict(evidence.facts),
         "scheduler_parameters": evidence.scheduler_parameters,

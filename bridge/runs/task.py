@@ -44,6 +44,7 @@ class StageTask(ABC):
         self._cancelled = threading.Event()
         self._over = threading.Event()
         self._closed = threading.Event()
+        self._because: BridgeError | None = None
 
     @property
     def kind(self) -> StageKind:
@@ -59,8 +60,9 @@ class StageTask(ABC):
         """Begin, in a thread of its own."""
         threading.Thread(target=self._main, name=f"stage-{self.book.stage.name}", daemon=True).start()
 
-    def cancel(self) -> None:
-        """Ask the stage to end; the feed says when it has."""
+    def cancel(self, because: BridgeError | None = None) -> None:
+        """Ask the stage to end; the feed says when it has, and ``because`` of what where nobody asked for it."""
+        self._because = self._because or because
         self._cancelled.set()
         self.interrupt()
 
@@ -93,8 +95,12 @@ class StageTask(ABC):
 
     def end(self, state: StageState, outcome: Outcome, exit_code: int | None = None) -> None:
         """Record how it ended, then tell the executor."""
-        self.book.finish(state, outcome, exit_code=exit_code)
-        self.feed.end(outcome, exit_code)
+        because = self._because if outcome is Outcome.CANCELLED else None
+        self.book.finish(state, outcome, exit_code=exit_code, code=because.code if because else None)
+        if because is None:
+            self.feed.end(outcome, exit_code)
+        else:
+            self.feed.fail(because, because.reference or self.book.reference)
 
     def outlives(self, error: BridgeError) -> bool:
         """Whether ``work`` can go on with a new connection after this error."""

@@ -20,12 +20,19 @@ from runner.node.settings import Settings
 STEP_SECONDS = 5.0
 """For each connection, send and receive."""
 
+_OVER = ("killed.", "job.", "run.ended", "run.over_time")
+"""Beginnings of the codes that say that a run is over. Asking again changes nothing, and the node is not to blame."""
+
 SPNEGO = gssapi.OID.from_int_seq("1.3.6.1.5.5.2")
 """RFC 4178."""
 
 
 class NotOurs(Exception):
     """The bridge knows no such job of its own."""
+
+
+class RunOver(Exception):
+    """The job's run was ended or stopped: it gets no tickets, and the bridge is about to cancel it."""
 
 
 class NoAnswer(Exception):
@@ -46,7 +53,7 @@ class Bridge:
         self._host, self._port = parts.hostname or "", parts.port or 443
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[http.client.HTTPResponse, bytes]:
-        """Post JSON and return the answer; raises NotOurs, NoAnswer, Impostor.
+        """Post JSON and return the answer; raises NotOurs, RunOver, NoAnswer, Impostor.
 
         The answer counts only once the bridge has proved that it holds the key of its ``HTTP/`` principal.
         """
@@ -57,6 +64,8 @@ class Bridge:
             problem = _problem(response, data)
             if response.status == http.client.NOT_FOUND and problem == "node.not_ours":
                 raise NotOurs(problem)
+            if 400 <= response.status < 500 and problem.startswith(_OVER):
+                raise RunOver(problem)
             if response.status not in (http.client.OK, http.client.NO_CONTENT):
                 raise NoAnswer(f"the bridge answered {response.status} {problem}")
             self._verify(context, response)

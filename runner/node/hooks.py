@@ -23,16 +23,19 @@ class Failed(Exception):
 def prolog(settings: Settings, job: SlurmJob) -> str:
     """Fetch the job's tickets and put them where the mount helper looks; returns what to log; raises Failed.
 
-    A job that the bridge does not know is left alone.
+    A job that the bridge does not know is left alone, and so is one whose run is over: a failure would drain the node
+    for a job that is about to be cancelled.
     """
     if job.uid < settings.min_uid:
         return f"job {job.job_id}: uid {job.uid} is below min_uid, nothing done"
-    from runner.node.bridge import NotOurs
+    from runner.node.bridge import NotOurs, RunOver
 
     try:
         name, data = _fetch(settings, job)
     except NotOurs:
         return f"job {job.job_id} is not the bridge's, nothing done"
+    except RunOver as error:
+        return f"job {job.job_id}: its run is over ({error}), no tickets"
     try:
         end = ccache.check(data)
     except ccache.BadCache as error:
@@ -81,12 +84,12 @@ def _fetch(settings: Settings, job: SlurmJob) -> tuple[str, bytes]:
 
 
 def _tell_released(settings: Settings, job: SlurmJob) -> bool:
-    from runner.node.bridge import Bridge, Impostor, NoAnswer, NotOurs
+    from runner.node.bridge import Bridge, Impostor, NoAnswer, NotOurs, RunOver
 
     body = {"slurm_job_id": int(job.job_id), "uid": job.uid, "node": settings.node}
     try:
         Bridge(settings, time.monotonic() + LIMIT_SECONDS / 3).post("/v1/node/released", body)
-    except (NoAnswer, NotOurs, Impostor):
+    except (NoAnswer, NotOurs, RunOver, Impostor):
         return False
     return True
 

@@ -40,7 +40,9 @@ def test_a_project_without_id_token_is_told_what_to_add(alice: Person) -> None:
     job = alice.finished(alice.push("echo ran", id_tokens={}))
 
     assert (job.status, job.failure_reason) == ("failed", "script_failure")
-    assert "id_tokens" in alice.log(job)
+    assert "id_tokens:" in alice.log(job)
+    assert "policy.forbidden" in alice.log(job)
+    assert "id-token-required" in alice.log(job)
 
 
 @pytest.mark.threat("T6")

@@ -274,6 +274,8 @@ BAD_REQUESTS: dict[str, tuple[str, dict[str, Any]]] = {
     "no evidence": ("admit", {}),
     "evidence is a list": ("admit", {"evidence": []}),
     "a token is a number": ("admit", {"evidence": EVIDENCE | {"id_token": 5}}),
+    "a job token is missing": ("admit", {"evidence": EVIDENCE | {"id_token": None, "job_token": None}}),
+    "a server is a number": ("admit", {"evidence": EVIDENCE | {"facts": FACTS | {"server_url": 1}}}),
     "facts are missing": ("admit", {"evidence": EVIDENCE | {"facts": {}}}),
     "more facts": ("admit", {"evidence": EVIDENCE | {"facts": FACTS | {"account": "root"}}}),
     "a job id is text": ("admit", {"evidence": EVIDENCE | {"facts": FACTS | {"job_id": "1"}}}),

@@ -24,8 +24,11 @@ from bridge.cluster.pool import LoginPool
 from bridge.cluster.sweeping import Sweeper
 from bridge.db.ledger import SqlLedger
 from bridge.model import Evidence
+from bridge.runs.killing import KillWatch
 from bridge.runs.live import Runs, Workshop
 from bridge.runs.nodes import NodeDesk
+from bridge.runs.stopping import Stopper
+from bridge.runs.watch import JobWatch
 from bridge.settings import Settings, parse
 from tests.fakes import FakeCluster
 
@@ -55,7 +58,10 @@ def make_parts(ledger: SqlLedger, broker: BrokerClient, cluster: FakeCluster) ->
     """As ``api.app.make_parts``, with a pretended cluster."""
     pool, poller = LoginPool(cluster.connect), Poller(fast_seconds=0.005, slow_seconds=0.01)
     runs = Runs(Workshop(ledger, broker, pool, poller, "/usr/lib/ci-bridge/ci-bridge-job"))
-    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool))
+    stopper = Stopper(runs)
+    kills = KillWatch(ledger, runs, stopper, every_seconds=0.01)
+    jobs = JobWatch(runs, stopper, {}, every_seconds=15)
+    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs)
 
 
 @contextmanager

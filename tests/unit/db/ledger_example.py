@@ -7,6 +7,7 @@ from bridge.audit.ledger import Opening
 from bridge.audit.record import Actor, Phase, Record, RecordType
 from bridge.model import (
     Cluster,
+    EvidenceLevel,
     Grant,
     Identity,
     Limits,
@@ -24,6 +25,7 @@ NOW = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
 def identity(job_id: int = 301, jti: str | None = None, **changes: Any) -> Identity:
     """Alice in a job of her own."""
     members: dict[str, Any] = {
+        "evidence": EvidenceLevel.SIGNED,
         "issuer": "https://gitlab.realm.test",
         "user_id": 101,
         "user_login": "alice",

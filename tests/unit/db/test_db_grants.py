@@ -14,6 +14,7 @@ from ledger_example import grant, identity
 
 from bridge import grants
 from bridge.errors import Defect
+from bridge.model import EvidenceLevel, ExternalIdentity
 
 
 @given(st.text(max_size=20), st.none() | st.text(max_size=5), st.booleans())
@@ -37,7 +38,79 @@ def edit(change: Callable[[dict[str, Any]], object]) -> bytes:
     return rfc8785.dumps(members)
 
 
+FACTS: dict[str, Any] = {
+    "evidence": EvidenceLevel.INTROSPECTED,
+    "project_path": None,
+    "namespace_id": None,
+    "runner_environment": None,
+    "ref_path": "refs/heads/main",
+    "user_access_level": "developer",
+    "ci_config_ref_uri": "gitlab.realm.test/chem/water//.gitlab-ci.yml@refs/heads/main",
+    "ci_config_sha": "a" * 40,
+    "environment_protected": False,
+    "deployment_tier": "production",
+    "user_identities": (ExternalIdentity("ldapmain", "uid=é,dc=x"), ExternalIdentity("saml", "x")),
+    "groups": ("chem", "chem/water"),
+}
+
+
+def test_every_fact_of_an_identity_comes_back() -> None:
+    who = identity(**FACTS)
+    assert grants.from_json(grants.to_json(grant(who))) == grant(who)
+
+
+@pytest.mark.parametrize("name", ["environment_protected", "user_identities", "groups"])
+@pytest.mark.parametrize("value", [None, False, ()])
+def test_unknown_stays_apart_from_no_and_from_none_at_all(name: str, value: object) -> None:
+    if (name == "environment_protected") == (value == ()):
+        return
+    who = identity(**{name: value})
+    assert getattr(grants.from_json(grants.to_json(grant(who))).identity, name) == value
+
+
+LATER = [
+    "evidence",
+    "ref_path",
+    "user_access_level",
+    "ci_config_ref_uri",
+    "ci_config_sha",
+    "environment_protected",
+    "deployment_tier",
+    "user_identities",
+    "groups",
+]
+"""What the first release did not write."""
+
+
+def early(change: Callable[[dict[str, Any]], object] = lambda _: None) -> bytes:
+    """A grant as the first release wrote it, after a change."""
+
+    def strip(members: dict[str, Any]) -> None:
+        for name in LATER:
+            del members["identity"][name]
+        change(members)
+
+    return edit(strip)
+
+
+def test_a_grant_of_the_first_release_can_be_read_and_came_from_an_id_token() -> None:
+    read = grants.from_json(early())
+    assert read == grant(identity())
+    assert read.identity.evidence is EvidenceLevel.SIGNED
+
+
 MALFORMED = {
+    "some later members": edit(lambda one: one["identity"].pop("groups")),
+    "no evidence": edit(lambda one: one["identity"].pop("evidence")),
+    "early and more": early(lambda one: one["identity"].update(groups=None)),
+    "early with spaces": early().replace(b":", b": ", 1),
+    "early and naive": early(lambda one: one["identity"].update(token_expires_at="2026-11-20T12:00:00.000000")),
+    "another level": edit(lambda one: one["identity"].update(evidence="none")),
+    "level as null": edit(lambda one: one["identity"].update(evidence=None)),
+    "identity a list": edit(lambda one: one.update(identity=[])),
+    "a login with more": edit(
+        lambda one: one["identity"].update(user_identities=[{"provider": "a", "extern_uid": "b", "c": "d"}])
+    ),
     "empty": b"",
     "not JSON": b"{",
     "a list": b"[]",

@@ -52,6 +52,8 @@ class ContractBridge:
         self.admissions: list[dict[str, Any]] = []
         self.scripts: list[tuple[str, str, bytes]] = []
         self.afters: list[int] = []
+        self.job_tokens: set[tuple[str, str | None]] = set()
+        """Method of each call after the admission, and the job token in its header."""
         self.offsets: list[int] = []
         self.cancels = 0
         self.finishes = 0
@@ -180,6 +182,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _do(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.path != "/v1/runs":
+            self.bridge.job_tokens.add((self.command, self.headers.get("X-CI-Bridge-Job-Token")))  # type: ignore[misc]
         if self.path != "/v1/runs" and self.headers.get("Authorization") != f"Bearer {SESSION}":
             status, kind, data = problem(401, "session.unknown")
         else:

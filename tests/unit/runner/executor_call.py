@@ -33,7 +33,11 @@ RESPONSE: dict[str, Any] = {
         "pipeline_id": 99,
         "user_id": 5,
     },
-    "git_info": {"ref": "main", "sha": "a" * 40},
+    "git_info": {
+        "repo_url": f"https://gitlab-ci-token:{JOB_TOKEN}@gitlab.example/group/code.git",
+        "ref": "main",
+        "sha": "a" * 40,
+    },
     "runner_info": {"timeout": 3600},
     "variables": [{"key": "CI_BRIDGE_TOKEN", "value": ID_TOKEN}],
 }

@@ -32,6 +32,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.reply(503, json.dumps({"code": "bridge.down"}).encode())
         elif mode == "not_ours":
             self.reply(404, json.dumps({"code": "node.not_ours"}).encode())
+        elif mode.startswith("refused "):
+            _, status, code = mode.split()
+            self.reply(int(status), json.dumps({"code": code}).encode())
         elif self.path == "/v1/node/released":
             self.reply(204, b"", token)
         else:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from contract_bridge import RUN_ID, SESSION, ContractBridge, end, log, note
-from executor_call import BUILD, ID_TOKEN, JOB_TOKEN, ROOT, SYSTEM, Runner
+from executor_call import BUILD, ID_TOKEN, JOB_TOKEN, RESPONSE, ROOT, SYSTEM, Runner
 from self_signed import write_certificate
 
 from runner import wire
@@ -144,11 +144,57 @@ def test_config_prints_the_runners_json_and_tells_who_the_job_runs_as(
                 "stage": "test",
                 "project_path": "group/code",
                 "timeout_seconds": 3600,
+                "server_url": "https://gitlab.example",
             },
             "scheduler_parameters": "--nodes=2 --time=10",
             "cluster": None,
         }
     ]
+
+
+def test_a_job_without_an_id_token_asks_with_its_job_token_and_says_so(
+    runner_host: Runner, bridge: ContractBridge
+) -> None:
+    runner_host.environment.pop("CUSTOM_ENV_CI_BRIDGE_TOKEN")
+    result = runner_host.call("config")
+
+    assert result.code == 0, result.said
+    (admission,) = bridge.admissions
+    assert (admission["id_token"], admission["job_token"]) == (None, JOB_TOKEN)
+    assert "no id_token in the variable CI_BRIDGE_TOKEN" in result.said
+    assert JOB_TOKEN not in result.said
+
+
+SERVERS = {
+    "https://gitlab-ci-token:t@gitlab.example/group/code.git": "https://gitlab.example",
+    "https://gitlab-ci-token:t@gitlab.example:8443/group/code.git": "https://gitlab.example:8443",
+    "https://gitlab-ci-token:t@example.org/gitlab/group/code.git": "https://example.org/gitlab",
+    "https://gitlab.example/group/code.git": "https://gitlab.example",
+    "http://gitlab.example/group/code.git": None,
+    "https://gitlab.example/other/code.git": None,
+    "https://gitlab.example/group/code": None,
+    "git@gitlab.example:group/code.git": None,
+    "": None,
+}
+
+
+@pytest.mark.threat("T31")
+@pytest.mark.parametrize(("clone", "server"), SERVERS.items())
+def test_the_server_is_the_one_that_the_job_is_cloned_from(
+    runner_host: Runner, bridge: ContractBridge, clone: str, server: str | None
+) -> None:
+    runner_host.environment["CUSTOM_ENV_CI_SERVER_URL"] = "https://evil.example"
+    runner_host.respond({**RESPONSE, "git_info": {**RESPONSE["git_info"], "repo_url": clone}})
+    assert runner_host.call("config").code == 0
+    assert bridge.admissions[0]["facts"]["server_url"] == server
+
+
+@pytest.mark.parametrize("odd", [None, 7, ["https://gitlab.example/group/code.git"], "missing"])
+def test_a_response_without_a_clone_url_is_no_error(runner_host: Runner, bridge: ContractBridge, odd: object) -> None:
+    git = {name: value for name, value in RESPONSE["git_info"].items() if name != "repo_url"}
+    runner_host.respond({**RESPONSE, "git_info": git if odd == "missing" else {**git, "repo_url": odd}})
+    assert runner_host.call("config").code == 0
+    assert bridge.admissions[0]["facts"]["server_url"] is None
 
 
 def test_the_driver_version_is_the_projects() -> None:
@@ -314,3 +360,11 @@ def test_the_fast_path_imports_only_what_it_needs() -> None:
 
 def test_every_stage_name_is_one_that_the_wire_knows() -> None:
     assert all(wire.is_stage(stage) for stage in STAGES if stage != "prepare")
+
+
+def test_a_stage_shows_the_job_token_to_a_bridge_that_may_have_been_restarted(
+    bridge: ContractBridge, runner_host: Runner
+) -> None:
+    bridge.add(ENDS[Outcome.OK])
+    assert runner_host.admitted().run("build_script").code == 0
+    assert bridge.job_tokens == {("PUT", JOB_TOKEN), ("GET", JOB_TOKEN)}

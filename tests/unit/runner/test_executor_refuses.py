@@ -80,7 +80,6 @@ TABLE: list[Row] = [
     ("unknown stage", "run ../../etc", lambda _r, _b: None, BUILD, "executor.unknown_stage"),
     ("stage with a newline", "run step_a\nb", lambda _r, _b: None, BUILD, "executor.unknown_stage"),
     ("empty stage name", "run step_", lambda _r, _b: None, BUILD, "executor.unknown_stage"),
-    ("no id_token", "config", drop_variable("CUSTOM_ENV_CI_BRIDGE_TOKEN"), BUILD, "executor.no_id_token"),
     ("bad id_token", "config", set_variable("CUSTOM_ENV_CI_BRIDGE_TOKEN", "a\nb"), BUILD, "executor.bad_id_token"),
     (
         "huge id_token",
@@ -89,7 +88,6 @@ TABLE: list[Row] = [
         BUILD,
         "executor.bad_id_token",
     ),
-    ("no id_token in run", BUILD_STAGE, drop_variable("CUSTOM_ENV_CI_BRIDGE_TOKEN"), BUILD, "executor.no_id_token"),
     (
         "parameters not text",
         "config",

@@ -115,6 +115,23 @@ class Node:
         assert "Traceback" not in done.stderr
         return done.returncode
 
+    def hasty_prolog(self, comment: str) -> int:
+        """As ``hook``, by an agent that gives up within a second."""
+        environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_UID": str(UID), "SLURM_JOB_COMMENT": comment}
+        program = "import sys; from runner.node import hooks, main; hooks.LIMIT_SECONDS = 0.8; "
+        program += f"sys.argv = ['x', '--config', {str(self.config)!r}, 'prolog']; sys.exit(main.main())"
+        done = subprocess.run(
+            ["/usr/bin/python3", "-c", program],
+            env=self.realm.environment | environment,
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        self.said = done.stderr
+        assert "Traceback" not in done.stderr
+        return done.returncode
+
     def requests(self) -> list[dict[str, object]]:
         path = self.directory / "requests"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
@@ -216,6 +233,26 @@ def test_a_job_that_is_not_the_bridges_is_left_alone(node: Node) -> None:
     assert not (node.directory / "state").exists()
 
 
+OVER = ["403 killed.user", "403 killed.all", "409 run.ended", "403 run.over_time", "401 job.not_running"]
+
+
+@pytest.mark.threat("T16")
+@pytest.mark.parametrize("node", [f"refused {one}" for one in OVER], indirect=True)
+def test_a_job_whose_run_is_over_gets_no_tickets_and_does_not_drain_the_node(node: Node) -> None:
+    assert node.hook("prolog") == 0
+    assert "its run is over" in node.said
+    assert len(node.requests()) == 1
+    assert not node.cache.exists()
+    assert not (node.directory / "state").exists()
+
+
+@pytest.mark.parametrize("node", ["refused 403 node.not_running_here", "refused 503 killed.user"], indirect=True)
+def test_another_refusal_is_asked_again(node: Node) -> None:
+    assert node.hasty_prolog("ci-bridge run=x") == 1
+    assert len(node.requests()) > 1
+    assert not node.cache.exists()
+
+
 @pytest.mark.parametrize("node", ["no_mutual"], indirect=True)
 def test_a_bridge_that_does_not_prove_who_it_is_gets_no_file_written(node: Node) -> None:
     node.write_config(node.config.read_text().split('"')[1])
@@ -227,19 +264,7 @@ def test_a_bridge_that_does_not_prove_who_it_is_gets_no_file_written(node: Node)
 @pytest.mark.parametrize(("comment", "code"), [("ci-bridge run=x", 1), ("", 0), ("my own job", 0)])
 def test_without_a_bridge_only_the_bridges_own_jobs_fail(node: Node, comment: str, code: int) -> None:
     node.write_config(f"https://localhost:{_free_port()}")
-    environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_UID": str(UID), "SLURM_JOB_COMMENT": comment}
-    program = "import sys; from runner.node import hooks, main; hooks.LIMIT_SECONDS = 0.8; "
-    program += f"sys.argv = ['x', '--config', {str(node.config)!r}, 'prolog']; sys.exit(main.main())"
-    done = subprocess.run(
-        ["/usr/bin/python3", "-c", program],
-        env=node.realm.environment | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
+    assert node.hasty_prolog(comment) == code, node.said
     assert not node.cache.exists()
 
 

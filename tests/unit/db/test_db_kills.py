@@ -1,0 +1,144 @@
+"""Kill switches in the ledger: in force from commit to lifting, on record, and heard by whoever commits later."""
+
+import json
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from ledger_example import NOW, grant, identity, intent, opening
+from sqlalchemy import Engine
+
+from bridge.audit import kills
+from bridge.audit.ledger import Ledger
+from bridge.audit.log import Writer, verify
+from bridge.db.engine import open_database
+from bridge.db.ledger import SqlLedger
+from bridge.errors import BridgeError, Conflict, NotFound, PolicyRefused
+from bridge.model import KillScope, KillSwitch
+
+GITLAB = "https://gitlab.realm.test"
+OTHER = "https://other.realm.test"
+
+
+def switch(scope: KillScope = KillScope.USER, switch_id: str = "AAAA-BBBB-CCCC", **target: Any) -> KillSwitch:
+    """A switch for alice, unless told otherwise."""
+    if scope is KillScope.USER and not target:
+        target = {"issuer": GITLAB, "number": 101}
+    members = {"issuer": None, "number": None, "account": None} | target
+    return KillSwitch(switch_id, scope, reason="stolen laptop", actor="root(0)", created_at=NOW, **members)
+
+
+def test_a_switch_comes_back_as_it_was_thrown_until_it_is_lifted(ledger: Ledger) -> None:
+    kills.throw(ledger, switch())
+    with ledger.read() as view:
+        assert view.kill_switches() == [switch()]
+    lifted = kills.lift(ledger, "AAAA-BBBB-CCCC", "bob(1000)", "found again")
+    assert (lifted.lifted_at, lifted.lifted_by) == (NOW, "bob(1000)")
+    with ledger.read() as view:
+        assert view.kill_switches() == []
+        assert view.kill_switches(active=False) == [lifted]
+
+
+def test_throwing_and_lifting_are_on_record_under_the_switchs_id(ledger: Ledger) -> None:
+    kills.throw(ledger, switch())
+    kills.lift(ledger, "AAAA-BBBB-CCCC", "bob(1000)", "found again")
+    with ledger.read() as view:
+        thrown, lifted = [json.loads(one.leaf) for one in view.timeline(reference="AAAA-BBBB-CCCC")]
+        assert verify(view.entries, view.head()).ok
+    target = {"scope": "user", "issuer": GITLAB, "number": 101}
+    assert (thrown["type"], thrown["phase"]) == (lifted["type"], lifted["phase"]) == ("kill", "ok")
+    assert thrown["detail"] == {"act": "thrown", "by": "root(0)", "reason": "stolen laptop"} | target
+    assert lifted["detail"] == {"act": "lifted", "by": "bob(1000)", "reason": "found again"} | target
+
+
+def test_the_same_switch_again_is_the_one_that_is_in_force(ledger: Ledger) -> None:
+    first = kills.throw(ledger, switch())
+    again = kills.throw(ledger, switch(switch_id="DDDD-DDDD-DDDD"))
+    assert again == first
+    kills.lift(ledger, first.switch_id, "bob(1000)", "found again")
+    assert kills.throw(ledger, switch(switch_id="DDDD-DDDD-DDDD")).switch_id == "DDDD-DDDD-DDDD"
+
+
+def test_a_switch_that_is_not_there_or_lifted_already_is_refused(ledger: Ledger) -> None:
+    with pytest.raises(NotFound, match=r"kill\.unknown"):
+        kills.lift(ledger, "NONE", "bob(1000)", "why")
+    kills.throw(ledger, switch())
+    kills.lift(ledger, "AAAA-BBBB-CCCC", "bob(1000)", "why")
+    with pytest.raises(Conflict, match=r"kill\.lifted"):
+        kills.lift(ledger, "AAAA-BBBB-CCCC", "bob(1000)", "why")
+    with ledger.read() as view:
+        assert view.head().tree.size == 2
+
+
+@pytest.mark.threat("T16")
+@pytest.mark.parametrize(
+    ("scope", "target", "hit"),
+    [
+        (KillScope.USER, {"issuer": GITLAB, "number": 101}, True),
+        (KillScope.USER, {"issuer": GITLAB, "number": 102}, False),
+        (KillScope.USER, {"issuer": OTHER, "number": 101}, False),
+        (KillScope.ACCOUNT, {"account": "alice"}, True),
+        (KillScope.ACCOUNT, {"account": "alic"}, False),
+        (KillScope.PROJECT, {"issuer": GITLAB, "number": 7}, True),
+        (KillScope.PROJECT, {"issuer": GITLAB, "number": 8}, True),
+        (KillScope.PROJECT, {"issuer": GITLAB, "number": 9}, False),
+        (KillScope.PROJECT, {"issuer": OTHER, "number": 7}, False),
+        (KillScope.RUNNER, {"issuer": GITLAB, "number": 1}, True),
+        (KillScope.RUNNER, {"issuer": GITLAB, "number": 7}, False),
+        (KillScope.RUNNER, {"issuer": OTHER, "number": 1}, False),
+        (KillScope.ISSUER, {"issuer": GITLAB}, True),
+        (KillScope.ISSUER, {"issuer": OTHER}, False),
+        (KillScope.ALL, {}, True),
+    ],
+)
+def test_a_switch_stops_what_it_names_and_nothing_else(
+    ledger: Ledger, scope: KillScope, target: dict[str, Any], *, hit: bool
+) -> None:
+    kills.throw(ledger, switch(scope, **target))
+    alices = grant(identity(project_id=7, job_project_id=8))
+    with ledger.read() as view:
+        if not hit:
+            kills.require_not_killed(view, alices)
+            return
+        with pytest.raises(PolicyRefused) as caught:
+            kills.require_not_killed(view, alices)
+    assert caught.value.code == f"killed.{scope.value}"
+    assert dict(caught.value.context) == {"switch": "AAAA-BBBB-CCCC"}
+    assert "stolen laptop" not in f"{caught.value} {caught.value.title} {caught.value.remedy}"
+
+
+@pytest.mark.threat("T48")
+def test_a_run_is_opened_before_the_switch_or_not_at_all(url: str, engine: Engine) -> None:
+    """Racing admissions and one switch: in the log no intent stands behind it."""
+    ledgers = [SqlLedger(open_database(url), Writer.new(f"broker{number}"), lambda: NOW) for number in range(3)]
+    start, refused = threading.Barrier(4), []
+
+    def admit(number: int) -> None:
+        start.wait(30)
+        for step in range(20):
+            who = identity(1000 * number + step + 1)
+            try:
+                with ledgers[number].begin() as tx:
+                    kills.require_not_killed(tx, grant(who))
+                    opened = tx.open_run(opening(who, not_after=NOW + timedelta(hours=1)))
+                    tx.append(intent(who, run_id=opened.run_id))
+            except BridgeError as error:
+                refused.append(error.code)
+
+    threads = [threading.Thread(target=admit, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    own = SqlLedger(engine, Writer.new("ci-bridge kill"), lambda: NOW)
+    start.wait(30)
+    kills.throw(own, switch())
+    for thread in threads:
+        thread.join(60)
+    with own.read() as view:
+        kinds = [one.index.type for one in view.entries()]
+        live = len(view.live_runs())
+    assert kinds[-1] == "kill"
+    assert live == len(kinds) - 1
+    assert refused == ["killed.user"] * (60 - live)
+    for ledger in ledgers:
+        ledger._writing.dispose()
