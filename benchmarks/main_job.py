@@ -50,16 +50,17 @@ class Figures:
 
 
 class Jobs:
-    """Running GitLab jobs of alice with their tokens, taken from the coordinator as a runner takes them."""
+    """Running GitLab jobs of a person with their tokens, taken from the coordinator as a runner takes them."""
 
-    def __init__(self, realm: Realm, wanted: int) -> None:
+    def __init__(self, realm: Realm, wanted: int, person: str = "alice", path: str = "chem/bench") -> None:
+        tag = f"bench-{path.replace('/', '-')}"
         self._gitlab = forge.control(realm)
-        self._runner = self._gitlab.create_runner("bench", tags=["bench"], run_untagged=False)
+        self._runner = self._gitlab.create_runner(tag, tags=[tag], run_untagged=False)
         names = [f"j{number}" for number in range(JOBS_PER_PIPELINE)]
-        files = ci_file(**{name: job("true", tags=["bench"]) for name in names})
-        project = self._gitlab.create_project("chem/bench", files=files, members={"alice": 40}, protected_refs=["main"])
+        files = ci_file(**{name: job("true", tags=[tag]) for name in names})
+        project = self._gitlab.create_project(path, files=files, members={person: 40}, protected_refs=["main"])
         for _ in range(-(-wanted // JOBS_PER_PIPELINE)):
-            self._gitlab.start_pipeline(project.id, "alice")
+            self._gitlab.start_pipeline(project.id, person)
 
     def take(self, client: httpx2.Client) -> dict[str, Any]:
         """Return the evidence of a fresh running job."""

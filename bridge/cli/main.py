@@ -8,7 +8,7 @@ import sys
 import structlog
 import typer
 
-from bridge.cli import audit, database, policy, service
+from bridge.cli import audit, database, doctor, kill, policy, service, token
 
 app = typer.Typer(
     name="ci-bridge",
@@ -19,9 +19,12 @@ app = typer.Typer(
 )
 app.command("serve")(service.serve)
 app.command("broker")(service.broker)
+app.command("doctor")(doctor.doctor)
 app.add_typer(database.app, name="db")
 app.add_typer(audit.app, name="audit")
 app.add_typer(policy.app, name="policy")
+app.add_typer(token.app, name="token")
+app.add_typer(kill.app, name="kill")
 
 
 def main() -> None:

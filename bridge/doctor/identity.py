@@ -1,0 +1,28 @@
+"""The identity section: issuers, clocks, and the rows that link GitLab users to accounts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bridge.doctor.accounts import check_accounts
+from bridge.doctor.finding import Finding, failed
+from bridge.doctor.issuers import check_issuer
+from bridge.doctor.kdc import check_kdc
+from bridge.errors import BridgeError
+from bridge.policy.bundle import load_bundle
+from bridge.policy.directory import NssDirectory
+from bridge.settings import Settings
+
+
+def check_identity(settings: Settings) -> Iterator[Finding]:
+    """All checks of the section, one after the other; none of them raises for what it finds, or changes anything."""
+    for issuer in settings.issuers:
+        yield from check_issuer(issuer)
+    yield check_kdc(settings.broker)
+    try:
+        rules = load_bundle(settings.policies).accounts
+    except BridgeError as error:
+        detail = f"{error.title} [{error.code}]"
+        yield failed("account-rows", str(settings.policies), detail, error.remedy)
+    else:
+        yield from check_accounts(rules, NssDirectory())

@@ -1,0 +1,32 @@
+"""Databases of both kinds for the tests of races."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Engine
+
+from bridge.db.engine import open_database
+from bridge.db.migrate import upgrade
+from tests.unit.db import postgresql
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
+    """A migrated database of its own."""
+    if request.param == "sqlite":
+        yield from _migrated(f"sqlite:///{tmp_path / 'bridge.db'}")
+    elif not postgresql.available():
+        pytest.skip("PostgreSQL is not installed, or we are not root")
+    else:
+        with postgresql.postgresql() as url:
+            yield from _migrated(url)
+
+
+def _migrated(url: str) -> Iterator[Engine]:
+    engine = open_database(url)
+    upgrade(engine)
+    yield engine
+    engine.dispose()
