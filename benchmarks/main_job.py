@@ -29,6 +29,8 @@ from runner import wire
 JOBS_PER_PIPELINE = 50
 LOG_BYTES = 128 * 1024 * 1024
 WARM = 5
+KEPT_RUNS = 30
+"""Runs that stay for the later measurements. Live ones are watched in GitLab, in this realm every second."""
 
 
 @dataclass
@@ -161,6 +163,8 @@ def admission(realm: Realm, figures: Figures, client: httpx2.Client, jobs: Jobs,
         took.append(time.perf_counter() - began)
         answer.raise_for_status()
         runs.append(Run(client, answer.json()))
+        if len(runs) > KEPT_RUNS:
+            runs.pop(0).finish()
     ours, gitlab = took[WARM:], statistics.median(asked[WARM:])
     for share, name, aim in ((0.50, "p50", "< 10 ms"), (0.99, "p99", "< 40 ms")):
         whole = percentile(ours, share)
