@@ -8,6 +8,9 @@ from bridge.errors import BridgeError, Outage, RequestRefused
 SIGNAL_BASE = 128
 """What a shell reports for a command that a signal ended: 128 + the signal's number."""
 
+NO_TICKETS_SIGNAL = 63
+"""With this the job's wrapper ends where the prolog got no tickets (``deploy/bin/ci-bridge-job``)."""
+
 
 def exit_code(job: JobState) -> int:
     """Return what the script ended with, a signal as a shell reports it; 1 where Slurm does not say."""
@@ -19,6 +22,12 @@ def exit_code(job: JobState) -> int:
 def trouble(job: JobState) -> BridgeError | None:
     """Return the error for an end that was not the script's own doing; None where the exit code says all."""
     name = f"Slurm job {job.job_id}"
+    if job.signal == NO_TICKETS_SIGNAL:
+        return Outage(
+            "node.no_tickets",
+            f"{name} did not begin: its node could not get the job's tickets.",
+            "Retry the job; operators: the node's log of ci-bridge-node says why.",
+        )
     match job.base:
         case BaseState.TIMEOUT | BaseState.DEADLINE:
             return RequestRefused(

@@ -7,7 +7,7 @@ import sys
 import syslog
 
 from runner.executor import trusted_toml
-from runner.node import hooks
+from runner.node import hooks, refusal
 from runner.node.job import NoJob, SlurmJob
 from runner.node.place import BadPlace
 from runner.node.settings import Settings
@@ -19,8 +19,9 @@ USAGE_EXIT = 64
 def main() -> int:
     """Perform the hook that the command line names; returns the exit code.
 
-    A failing Prolog drains the node and holds the job, so it fails only for a job that says that it is the bridge's.
-    The Epilog never fails: a cache that could not be removed expires by itself.
+    A failing Prolog would drain the node, so a job without tickets is ended by its own wrapper, which finds our word.
+    Only where that can't be left does the Prolog of a bridge job fail. The Epilog never fails: a cache that could not
+    be removed expires by itself.
     """
     arguments = sys.argv[1:]
     config = DEFAULT_CONFIG
@@ -41,10 +42,11 @@ def main() -> int:
 
 
 def _perform(hook: str, job: SlurmJob, config: str) -> int:
-    prefix = "ci-bridge"
+    settings = None
     try:
         settings = Settings(config)
-        prefix = settings.comment_prefix
+        if hook == "epilog":
+            refusal.remove(settings.refusal_directory, job.job_id)
         message = hooks.prolog(settings, job) if hook == "prolog" else hooks.epilog(settings, job)
     except (trusted_toml.Untrusted, hooks.Failed, BadPlace, OSError) as error:
         reason = str(error)
@@ -54,7 +56,21 @@ def _perform(hook: str, job: SlurmJob, config: str) -> int:
         _log(message, syslog.LOG_INFO)
         return 0
     _log(f"{hook} of job {job.job_id}: {reason}", syslog.LOG_ERR)
-    return 1 if hook == "prolog" and job.looks_like_ours(prefix) else 0
+    if hook == "epilog":
+        return 0
+    if settings is None:
+        # A node that is set up wrongly is one to be drained.
+        return 1 if job.looks_like_ours("ci-bridge") else 0
+    return _refuse(settings, job, reason) if job.looks_like_ours(settings.comment_prefix) else 0
+
+
+def _refuse(settings: Settings, job: SlurmJob, reason: str) -> int:
+    try:
+        refusal.leave(settings.refusal_directory, job.job_id, reason)
+    except OSError as error:
+        _log(f"prolog of job {job.job_id}: no word could be left: {error.strerror}", syslog.LOG_ERR)
+        return 1
+    return 0
 
 
 def _log(message: str, level: int) -> None:

@@ -8,6 +8,8 @@ import urllib.parse
 
 from runner.executor import trusted_toml
 
+REFUSAL_DIRECTORY = "/run/ci-bridge/refused"
+
 _SCHEMA: dict[str, type] = {
     "bridge_url": str,
     "bridge_principal": str,
@@ -16,6 +18,7 @@ _SCHEMA: dict[str, type] = {
     "node": str,
     "cache_directories": list,
     "state_directory": str,
+    "refusal_directory": str,
     "min_uid": int,
     "comment_prefix": str,
 }
@@ -28,7 +31,8 @@ class Settings:
     default realm unless given. ca_file: PEM file of the authority that signed the bridge's certificate. keytab: holds
     this node's ``host/`` key. node: fully qualified name of this node. cache_directories: where a ticket cache may be
     written; ``%{uid}`` stands for the user's. state_directory: remembers which jobs have a cache here; must be empty
-    after a boot. min_uid: no cache is written for a lower uid. comment_prefix: a job whose comment begins with it is
+    after a boot. refusal_directory: where the job's wrapper looks for a word from the Prolog; the wrapper knows the
+    default only. min_uid: no cache is written for a lower uid. comment_prefix: a job whose comment begins with it is
     the bridge's, where its name is not known.
     """
 
@@ -43,6 +47,7 @@ class Settings:
         directories = values.get("cache_directories", ["/tmp"])
         self.cache_directories = [str(entry) for entry in directories] if isinstance(directories, list) else []
         self.state_directory = str(values.get("state_directory", "/run/ci-bridge/node"))
+        self.refusal_directory = str(values.get("refusal_directory", REFUSAL_DIRECTORY))
         self.min_uid = int(str(values.get("min_uid", 1000)))
         self.comment_prefix = str(values.get("comment_prefix", "ci-bridge"))
         if not self.bridge_url.startswith("https://") or not self.ca_file:

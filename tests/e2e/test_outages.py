@@ -77,6 +77,25 @@ def test_slurm_that_comes_back_in_time_runs_the_job_once(realm: Realm, alice: Pe
     assert alice.log(job).count("\nran") == 1
 
 
+def test_a_node_without_tickets_ends_the_job_and_is_not_drained(realm: Realm, alice: Person) -> None:
+    nodes = [realm.host(name) for name in ("node1", "node2")]
+    settings = nodes[0].read("/etc/ci-bridge/node.toml")
+    for node in nodes:
+        node.write("/etc/ci-bridge/node.toml", settings.replace(b":8443", b":8444"))
+    try:
+        job = alice.finished(alice.push("echo ran"), 90)
+    finally:
+        for node in nodes:
+            node.write("/etc/ci-bridge/node.toml", settings)
+    states = realm.host("ctl").run(["sinfo", "--noheader", "--Node", "--format=%T"]).stdout.decode().split()
+
+    assert (job.status, job.failure_reason) == ("failed", "runner_system_failure")
+    assert "node.no_tickets" in alice.log(job)
+    assert "\nran" not in alice.log(job)
+    assert not [state for state in states if "drain" in state or "down" in state]
+    assert alice.finished(alice.push("echo ran")).status == "success"
+
+
 def test_gitlab_that_does_not_answer_is_a_system_failure(gitlab: GitLabControl, alice: Person) -> None:
     gitlab.misbehave("job_api_500", times=20)
     job = alice.finished(alice.push("echo ran"))

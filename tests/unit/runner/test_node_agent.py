@@ -103,8 +103,13 @@ class Node:
         self.config.write_text(
             f'bridge_url = "{url}"\nca_file = "{self.directory}/tls.pem"\nnode = "node1.test"\n'
             f'keytab = "{self.realm.directory}/host.keytab"\ncache_directories = ["{self.caches}"]\n'
-            f'state_directory = "{self.directory}/state"\n'
+            f'state_directory = "{self.directory}/state"\nrefusal_directory = "{self.directory}/refused"\n'
         )
+
+    def word(self, job_id: str = "4711") -> str:
+        """What the job's wrapper finds; empty where there is nothing."""
+        path = self.directory / "refused" / job_id
+        return path.read_text() if path.exists() else ""
 
     def hook(self, hook: str, job_id: str = "4711", comment: str = "ci-bridge run=x", uid: int = UID) -> int:
         environment = self.realm.environment | {"SLURM_JOB_ID": job_id, "SLURM_JOB_UID": str(uid)}
@@ -248,7 +253,8 @@ def test_a_job_whose_run_is_over_gets_no_tickets_and_does_not_drain_the_node(nod
 
 @pytest.mark.parametrize("node", ["refused 403 node.not_running_here", "refused 503 killed.user"], indirect=True)
 def test_another_refusal_is_asked_again(node: Node) -> None:
-    assert node.hasty_prolog("ci-bridge run=x") == 1
+    assert node.hasty_prolog("ci-bridge run=x") == 0
+    assert node.word("1")
     assert len(node.requests()) > 1
     assert not node.cache.exists()
 
@@ -256,16 +262,28 @@ def test_another_refusal_is_asked_again(node: Node) -> None:
 @pytest.mark.parametrize("node", ["no_mutual"], indirect=True)
 def test_a_bridge_that_does_not_prove_who_it_is_gets_no_file_written(node: Node) -> None:
     node.write_config(node.config.read_text().split('"')[1])
-    assert node.hook("prolog") == 1
+    assert node.hook("prolog") == 0
     assert "did not prove" in node.said
+    assert "did not prove" in node.word()
     assert not node.cache.exists()
 
 
-@pytest.mark.parametrize(("comment", "code"), [("ci-bridge run=x", 1), ("", 0), ("my own job", 0)])
-def test_without_a_bridge_only_the_bridges_own_jobs_fail(node: Node, comment: str, code: int) -> None:
+@pytest.mark.parametrize(("comment", "ours"), [("ci-bridge run=x", True), ("", False), ("my own job", False)])
+def test_without_a_bridge_its_own_jobs_are_refused_and_no_node_is_drained(
+    node: Node, comment: str, *, ours: bool
+) -> None:
     node.write_config(f"https://localhost:{_free_port()}")
-    assert node.hasty_prolog(comment) == code, node.said
+    assert node.hasty_prolog(comment) == 0, node.said
+    assert bool(node.word("1")) is ours
     assert not node.cache.exists()
+    assert node.hook("epilog", "1") == 0
+    assert not node.word("1")
+
+
+def test_where_no_word_can_be_left_the_prolog_fails(node: Node) -> None:
+    (node.directory / "refused").write_text("a file in the way")
+    node.write_config(f"https://localhost:{_free_port()}")
+    assert node.hasty_prolog("ci-bridge run=x") == 1
 
 
 @pytest.mark.threat("T20")
@@ -275,8 +293,8 @@ def test_a_bundle_with_more_or_less_than_service_tickets_is_not_written(node: No
     good = bundle.read_bytes()
     full = (node.realm.directory / "full").read_bytes()
     bundle.write_bytes({"tgt": full, "garbage": b"\x05\x04" + b"x" * 40, "truncated": good[:-3], "empty": b""}[bad])
-    assert node.hook("prolog") == 1
-    assert "bad ticket cache" in node.said
+    assert node.hook("prolog") == 0
+    assert "bad ticket cache" in node.word()
     assert not node.cache.exists()
     assert node.leftovers() == []
 
@@ -287,7 +305,8 @@ def test_the_bridge_can_not_name_a_file_elsewhere(node: Node, name: str) -> None
     elsewhere.mkdir()
     path = (node.caches / name).resolve() if name.endswith("elsewhere/krb5cc_20007") else node.caches / name
     (node.directory / "cachename").write_text(str(path))
-    assert node.hook("prolog") == 1
+    assert node.hook("prolog") == 0
+    assert "outside of cache_directories" in node.word()
     assert not path.exists()
     assert list(elsewhere.iterdir()) == []
 
