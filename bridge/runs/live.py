@@ -8,36 +8,29 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from bridge import grants
 from bridge.audit.ledger import Ledger
-from bridge.audit.record import Actor, Phase, Record, RecordType
+from bridge.audit.record import Phase
 from bridge.broker.client import BrokerClient
 from bridge.cluster.poller import Poller
 from bridge.cluster.pool import Lease, LoginPool
 from bridge.errors import BridgeError, NotFound, Outage, TokenRefused
-from bridge.kerberos.bundle import verify_bundle
 from bridge.lifecycle import RUN_TRANSITIONS, require_live
-from bridge.model import Evidence, Grant, Run, RunId, RunState, Stage, StageKind, StageState, TicketBundle
-from bridge.records import target_of
+from bridge.model import Evidence, Run, RunId, RunState, Stage, StageKind, StageState, TicketBundle
 from bridge.references import new_reference
 from bridge.runs.book import StageBook
 from bridge.runs.feed import Feed
 from bridge.runs.finishing import drop_last_cache, finish_on_login_node
 from bridge.runs.login_stage import InterruptedStage, LoginStage, PrepareStage
 from bridge.runs.places import places
+from bridge.runs.run_records import run_record, stop_record
 from bridge.runs.slurm_stage import SlurmStage
 from bridge.runs.task import StageTask
+from bridge.runs.tickets import RunTickets, read_bundle
 from runner.wire import is_user_stage
-
-USE_WHILE_LEFT: Final = timedelta(minutes=2)
-"""A bundle that ends sooner is not used for a new connection; a fresh one is fetched."""
-
-CLOCK_ALLOWANCE: Final = timedelta(minutes=5)
-"""The KDC's clock may be ahead of ours by MIT's default clockskew."""
 
 LINGER_SECONDS: Final = 120.0
 """A run that was stopped is kept this long after its end, so that its executor can still hear why."""
@@ -50,7 +43,7 @@ class LiveRun:
     run: Run
     session: str = field(repr=False)
     lease: Lease = field(repr=False)
-    tickets: _Tickets = field(repr=False)
+    tickets: RunTickets = field(repr=False)
     job_token: str | None = field(default=None, repr=False)
     """To ask GitLab whether the job still runs; None in the next process, until the executor has come with it.
 
@@ -95,7 +88,7 @@ class Runs:
         """Have a job admitted; return what the executor needs to know. Raises what refuses it."""
         header, ccache = self._shop.broker.ask("admit", evidence=_plain(evidence))
         grant = grants.from_json(header["grant"].encode())
-        bundle = _bundle(grant, ccache, [f"host/{grant.cluster.login_host}"])
+        bundle = read_bundle(grant, ccache, [f"host/{grant.cluster.login_host}"])
         run_id, session = RunId(header["run_id"]), str(header["session"])
         with self._shop.ledger.read() as view:
             run = view.run(run_id)
@@ -217,7 +210,7 @@ class Runs:
         for task in tasks:
             task.cancel(live.stopped)
         with self._shop.ledger.begin() as tx:
-            tx.append(_stop_record(live.run, Phase.INTENT, live.stopped, {}))
+            tx.append(stop_record(live.run, Phase.INTENT, live.stopped, {}))
 
     def held(self) -> list[LiveRun]:
         """Return every run that this process holds; those that are over and stopped linger for a while."""
@@ -281,7 +274,7 @@ class Runs:
 
     def _keep(self, run: Run, session: str, bundle: TicketBundle | None, job_token: str | None = None) -> LiveRun:
         """Hold a run for its executor. One that has ended is looked at only; a new session takes over the old one's."""
-        tickets = _Tickets(self._shop.broker, run, session, bundle)
+        tickets = RunTickets(self._shop.broker, run, session, bundle)
         lease = self._shop.pool.lease(run.grant.cluster, run.grant.account.name, tickets)
         live = LiveRun(run, session, lease, tickets, job_token)
         with self._lock:
@@ -334,14 +327,14 @@ class Runs:
 
         def fetch() -> TicketBundle:
             _, ccache = self._shop.broker.ask("tickets", run_id=live.run.run_id, session=live.session, use="login")
-            return _bundle(grant, ccache, grant.cluster.login_targets)
+            return read_bundle(grant, ccache, grant.cluster.login_targets)
 
         return fetch
 
     def _prepared(self, live: LiveRun) -> None:
         with self._shop.ledger.begin() as tx:
             live.run = tx.update_run_state(live.run.run_id, {RunState.ADMITTED, RunState.PREPARED}, RunState.PREPARED)
-            tx.append(_run_record(live.run, Phase.OK, {"state": RunState.PREPARED.value}))
+            tx.append(run_record(live.run, Phase.OK, {"state": RunState.PREPARED.value}))
 
     def _record_end(self, live: LiveRun, cancelled: list[int]) -> Run:
         run_id = live.run.run_id
@@ -352,31 +345,10 @@ class Runs:
             ended = tx.update_run_state(run_id, RUN_TRANSITIONS.keys(), RunState.ENDED)
             detail: dict[str, str | int | bool] = {"state": "ended", "cancelled_jobs": len(cancelled)}
             if live.stopped is None:
-                tx.append(_run_record(ended, Phase.OK, detail))
+                tx.append(run_record(ended, Phase.OK, detail))
             else:
-                tx.append(_stop_record(ended, Phase.OK, live.stopped, detail))
+                tx.append(stop_record(ended, Phase.OK, live.stopped, detail))
             return ended
-
-
-class _Tickets:
-    """Gives tickets for SSH that are good now: those of the admission while they last, then fresh ones."""
-
-    def __init__(self, broker: BrokerClient, run: Run, session: str, bundle: TicketBundle | None) -> None:
-        self._broker = broker
-        self._run = run
-        self._session = session
-        self._bundle = bundle
-        self.ending = False
-        """Whether they are for the end of the run only, which a kill switch leaves possible."""
-
-    def __call__(self) -> TicketBundle:
-        bundle = self._bundle
-        if bundle is None or bundle.end - datetime.now(UTC) < USE_WHILE_LEFT:
-            use = "end" if self.ending else "ssh"
-            _, ccache = self._broker.ask("tickets", run_id=self._run.run_id, session=self._session, use=use)
-            grant = self._run.grant
-            self._bundle = bundle = _bundle(grant, ccache, [f"host/{grant.cluster.login_host}"])
-        return bundle
 
 
 def _stage(run: Run, invocation: str, name: str) -> Stage:
@@ -392,34 +364,6 @@ def _stage(run: Run, invocation: str, name: str) -> Stage:
         exit_code=None,
         node=None,
     )
-
-
-def _bundle(grant: Grant, ccache: bytes, targets: list[str] | tuple[str, ...]) -> TicketBundle:
-    """Read a bundle that came from the broker, as strictly as the broker did; raises Defect."""
-    realm = grant.cluster.realm
-    not_after = datetime.now(UTC) + timedelta(minutes=grant.limits.ticket_minutes) + CLOCK_ALLOWANCE
-    return verify_bundle(
-        ccache, f"{grant.account.name}@{realm}", [f"{target}@{realm}" for target in targets], not_after
-    )
-
-
-def _run_record(run: Run, phase: Phase, detail: dict[str, str | int | bool]) -> Record:
-    return Record(
-        type=RecordType.RUN,
-        phase=phase,
-        reference=new_reference(),
-        run_id=run.run_id,
-        actor=Actor.of(run.grant.identity),
-        target=target_of(run.grant),
-        detail=detail,
-    )
-
-
-def _stop_record(run: Run, phase: Phase, why: BridgeError, detail: dict[str, str | int | bool]) -> Record:
-    """Return the record of an end that the executor did not ask for, with the id of the kill switch if there is one."""
-    switch: dict[str, str | int | bool] = {"switch": str(why.context["switch"])} if "switch" in why.context else {}
-    reference = why.reference or new_reference()
-    return replace(_run_record(run, phase, detail | switch), reference=reference, code=why.code)
 
 
 def _plain(evidence: Evidence) -> dict[str, Any]:
