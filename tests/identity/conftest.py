@@ -18,9 +18,8 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
     """A migrated database of its own."""
     if request.param == "sqlite":
         yield from _migrated(f"sqlite:///{tmp_path / 'bridge.db'}")
-    elif not postgresql.available():
-        pytest.skip("PostgreSQL is not installed, or we are not root")
     else:
+        assert postgresql.available(), "needs root and Debian's postgresql: run scripts/setup"
         with postgresql.postgresql() as url:
             yield from _migrated(url)
 
