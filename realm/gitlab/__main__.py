@@ -21,6 +21,7 @@ from realm.gitlab.instance import Instance
 from realm.gitlab.keys import KeySet
 from realm.gitlab.repositories import Repositories
 from realm.gitlab.requestlog import RequestLog
+from realm.gitlab.sessions import Sessions
 from realm.gitlab.store import Store
 from realm.runner.parent import end_with_parent
 
@@ -51,6 +52,7 @@ def main() -> int:
         artifacts_dir=options.repos.resolve() / "artifacts",
         faults=Faults(),
         requests=RequestLog(),
+        sessions=Sessions(),
         trace_update_seconds=options.trace_update_seconds,
     )
     servers = [

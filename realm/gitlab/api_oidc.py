@@ -5,6 +5,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from realm.gitlab.instance import Instance
+from realm.gitlab.oauth_model import SCOPES
 
 
 def routes(instance: Instance) -> APIRouter:
@@ -19,10 +20,9 @@ def routes(instance: Instance) -> APIRouter:
             "authorization_endpoint": f"{url}/oauth/authorize",
             "token_endpoint": f"{url}/oauth/token",
             "revocation_endpoint": f"{url}/oauth/revoke",
-            "introspection_endpoint": f"{url}/oauth/introspect",
             "userinfo_endpoint": f"{url}/oauth/userinfo",
             "jwks_uri": f"{url}/oauth/discovery/keys",
-            "scopes_supported": ["api", "read_api", "read_user", "openid", "profile", "email"],
+            "scopes_supported": list(SCOPES),
             "response_types_supported": ["code"],
             "response_modes_supported": ["query", "fragment"],
             "grant_types_supported": ["authorization_code", "refresh_token"],
@@ -30,7 +30,10 @@ def routes(instance: Instance) -> APIRouter:
             "subject_types_supported": ["public"],
             "id_token_signing_alg_values_supported": ["RS256"],
             "claim_types_supported": ["normal"],
-            "claims_supported": ["iss", "sub", "aud", "exp", "iat", "name", "nickname", "email"],
+            "claims_supported": [
+                *("iss", "sub", "aud", "exp", "iat", "name", "nickname", "preferred_username"),
+                *("email", "email_verified", "profile", "groups", "groups_direct"),
+            ],
             "code_challenge_methods_supported": ["plain", "S256"],
         }
 

@@ -6,8 +6,9 @@ import binascii
 from starlette.requests import Request
 
 from realm.gitlab.errors import forbidden, not_found, unauthorized
-from realm.gitlab.instance import Instance
+from realm.gitlab.instance import Instance, now
 from realm.gitlab.model import DEVELOPER, LIVE, Job, Project, Runner, User
+from realm.gitlab.oauth_errors import OAuthError
 
 BLOCKED = "Your account has been blocked."
 
@@ -29,12 +30,27 @@ def current_user(instance: Instance, request: Request) -> User:
 
     Raises:
         ApiError: 401 when there is none, 403 when the account is blocked.
+        OAuthError: the access token's scopes do not reach this far.
     """
     token = request.headers.get("private-token") or request.query_params.get("private_token") or bearer(request)
-    user = user_of_token(instance, token)
+    user = user_of_token(instance, token) or _user_of_oauth_token(instance, request)
     if user is None:
         raise unauthorized()
     return allowed(user)
+
+
+def _user_of_oauth_token(instance: Instance, request: Request) -> User | None:
+    """The user whom an application's access token stands for, where its scopes reach as far as this request."""
+    token = bearer(request)
+    row = instance.store.access_tokens.find(lambda row: bool(token) and row.token == token and row.accessible(now()))
+    if row is None:
+        return None
+    reading = request.method in ("GET", "HEAD")
+    about_users = request.url.path.startswith("/api/v4/user")
+    enough = {"api", *(("read_api",) if reading else ()), *(("read_user",) if reading and about_users else ())}
+    if not enough & set(row.scopes):
+        raise OAuthError("insufficient_scope")
+    return instance.store.users.one(row.user_id)
 
 
 def current_job(instance: Instance, request: Request) -> Job:

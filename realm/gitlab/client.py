@@ -35,6 +35,14 @@ class RunnerHandle:
 
 
 @dataclass(frozen=True)
+class ApplicationHandle:
+    """A registered OAuth application; `secret` is empty for a public one."""
+
+    client_id: str
+    secret: str = field(repr=False)
+
+
+@dataclass(frozen=True)
 class ProjectHandle:
     """A created project; `clone_url` needs a token as password."""
 
@@ -110,8 +118,9 @@ class GitLabControl:
         identities: Sequence[tuple[str, str]] = (),
         pass_identities: bool = False,
         groups_direct: Sequence[str] | None = None,
+        password: str = "",
     ) -> UserHandle:
-        """Create a user; `identities` are (provider, extern_uid) pairs."""
+        """Create a user; `identities` are (provider, extern_uid) pairs, `password` is for the sign-in page."""
         body = {
             "username": username,
             "id": id,
@@ -122,6 +131,7 @@ class GitLabControl:
             "identities": [list(pair) for pair in identities],
             "pass_identities": pass_identities,
             "groups_direct": None if groups_direct is None else list(groups_direct),
+            "password": password,
         }
         return UserHandle(**self._call("POST", "/users", body))
 
@@ -290,6 +300,56 @@ class GitLabControl:
             "header": dict(header or {}),
         }
         return str(self._call("POST", "/mint", body)["token"])
+
+    def register_application(
+        self,
+        redirect_uris: Sequence[str],
+        *,
+        name: str = "ci-bridge",
+        scopes: Sequence[str] = ("openid",),
+        confidential: bool = True,
+        trusted: bool = False,
+        client_id: str = "",
+        secret: str = "",
+    ) -> ApplicationHandle:
+        """Register an OAuth application; `client_id` and `secret` are given out if left empty.
+
+        Args:
+            redirect_uris: compared as whole strings.
+            confidential: False registers a public client, which has no secret and must use PKCE with S256.
+            trusted: nobody is asked whether to authorize it.
+        """
+        body = {
+            "redirect_uris": list(redirect_uris),
+            "name": name,
+            "scopes": list(scopes),
+            "confidential": confidential,
+            "trusted": trusted,
+            "uid": client_id,
+            "secret": secret,
+        }
+        return ApplicationHandle(**self._call("POST", "/oauth/applications", body))
+
+    def sign_in(self, username: str) -> dict[str, str]:
+        """Sign a person in without their password; returns the cookies of their browser."""
+        return dict(self._call("POST", f"/users/{username}/session"))
+
+    def authorize(self, authorization_url: str, username: str) -> str:
+        """What a person's browser would do with the URL: sign in and authorize; returns the redirection's Location.
+
+        Raises:
+            ControlError: the request is not a good one; the text has OAuth's error.
+        """
+        query = authorization_url.partition("?")[2]
+        return str(self._call("POST", "/oauth/authorize", {"username": username, "query": query})["location"])
+
+    def age_oauth(self, seconds: float) -> None:
+        """Let every authorization code and access token be older by this much."""
+        self._call("POST", "/oauth/age", {"seconds": seconds})
+
+    def live_oauth_tokens(self, client_id: str) -> int:
+        """How many access tokens of an application are neither revoked nor expired."""
+        return int(self._call("GET", f"/oauth/applications/{client_id}/live_tokens")["count"])
 
     def rotate_keys(self) -> str:
         """Sign with a new key from now on, the old ones stay published; returns the new kid."""

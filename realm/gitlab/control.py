@@ -7,6 +7,7 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse
 
+from realm.gitlab.control_oauth import oauth_routes
 from realm.gitlab.entities import job_entity, pipeline_entity, project_entity
 from realm.gitlab.errors import ApiError, not_found
 from realm.gitlab.instance import Instance, new_token
@@ -32,6 +33,7 @@ class NewUser(_Body):
     identities: list[tuple[str, str]] = Field(default_factory=list)
     pass_identities: bool = False
     groups_direct: list[str] | None = None
+    password: str = ""
 
 
 class NewVariable(_Body):
@@ -126,6 +128,7 @@ def control_app(instance: Instance) -> FastAPI:
     _job_routes(app, instance)
     _token_routes(app, instance)
     _fault_routes(app, instance)
+    oauth_routes(app, instance)
     return app
 
 

@@ -14,6 +14,10 @@ UPDATE = r"^/api/v4/jobs/\d+$"
 ARTIFACTS = r"^/api/v4/jobs/\d+/artifacts$"
 GIT = r"^/.+\.git/"
 USERS = r"^/api/v4/users?(/|$)"
+AUTHORIZE = r"^/oauth/authorize$"
+CODE_EXCHANGE = r"^/oauth/token$"
+USERINFO = r"^/oauth/userinfo$"
+REVOKE = r"^/oauth/revoke$"
 
 _PLACES = {
     "jwks": (JWKS, "GET"),
@@ -25,14 +29,19 @@ _PLACES = {
     "put": (UPDATE, "PUT"),
     "artifacts": (ARTIFACTS, "POST"),
     "git": (GIT, ""),
+    "oauth_authorize": (AUTHORIZE, ""),
+    "oauth_token": (CODE_EXCHANGE, "POST"),
+    "oauth_userinfo": (USERINFO, ""),
+    "oauth_revoke": (REVOKE, "POST"),
 }
 
-ACTIONS = ("500", "503", "401", "slow", "redirect", "oversize", "garbage", "lies", "drop", "lost")
+ACTIONS = ("500", "503", "401", "slow", "redirect", "oversize", "garbage", "lies", "drop", "lost", "verbatim")
 """What a fault does.
 
 500, 503 and 401 answer so; slow answers late; redirect sends a 302 to `target`; oversize pads the true answer; garbage
 is not JSON; lies merges `changes` into the true JSON answer; drop ends the connection half-way; lost does what was
-asked and then answers 502, as a proxy does when the answer gets lost.
+asked and then answers 502, as a proxy does when the answer gets lost; verbatim does what was asked and then answers
+`status` (200) with exactly the text `body`, in which `{answer}` stands for the true answer.
 """
 
 KINDS = frozenset(f"{place}_{action}" for place in _PLACES for action in ACTIONS)
@@ -40,7 +49,7 @@ KINDS = frozenset(f"{place}_{action}" for place in _PLACES for action in ACTIONS
 
 @dataclass(frozen=True)
 class Fault:
-    """One armed fault: what to do, where, with which details (`seconds`, `target`, `bytes`, `changes`)."""
+    """One armed fault: what to do, where, and details (`seconds`, `target`, `bytes`, `changes`, `status`, `body`)."""
 
     action: str
     pattern: re.Pattern[str]

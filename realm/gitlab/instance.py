@@ -11,6 +11,7 @@ from realm.gitlab.keys import KeySet
 from realm.gitlab.model import Job
 from realm.gitlab.repositories import Repositories
 from realm.gitlab.requestlog import RequestLog
+from realm.gitlab.sessions import Sessions
 from realm.gitlab.store import Store
 
 
@@ -25,6 +26,7 @@ class Instance:
     artifacts_dir: Path
     faults: Faults
     requests: RequestLog
+    sessions: Sessions
     trace_update_seconds: int = 3
 
     @property

@@ -99,6 +99,9 @@ class Misbehaviour:
         await self._app(scope, receive, collect)
         if fault.action == "lost":
             await _answer(send, 502, b'{"message":"injected fault"}')
+        elif fault.action == "verbatim":
+            text = str(fault.details["body"]).replace("{answer}", body.decode())
+            await _answer(send, int(fault.details.get("status", 200)), text.encode())
         else:
             await _answer(send, int(start["status"]), _changed(fault, bytes(body)))
 

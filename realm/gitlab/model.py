@@ -57,6 +57,8 @@ class User:
     pass_identities: bool = False
     """Whether `user_identities` is put into id_tokens (a preference of the user in GitLab)."""
     groups_direct: tuple[str, ...] | None = None
+    password: str = field(default="", repr=False)
+    """For the sign-in page; empty for a person who has only the token."""
 
 
 @dataclass(frozen=True)

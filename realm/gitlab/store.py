@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from realm.gitlab.model import Job, JobStatus, Pipeline, Project, Runner, User
+from realm.gitlab.oauth_model import AccessGrant, AccessToken, OAuthApplication
 
 
 class _Record(Protocol):
@@ -71,6 +72,9 @@ class Store:
         self.runners: Table[Runner] = Table(self.lock, 21)
         self.pipelines: Table[Pipeline] = Table(self.lock, 101)
         self.jobs: Table[Job] = Table(self.lock, 1001)
+        self.applications: Table[OAuthApplication] = Table(self.lock, 31)
+        self.grants: Table[AccessGrant] = Table(self.lock, 1)
+        self.access_tokens: Table[AccessToken] = Table(self.lock, 1)
         self.traces: dict[int, bytearray] = {}
         self._namespaces: dict[str, int] = {}
 

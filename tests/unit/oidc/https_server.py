@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from ipaddress import ip_address
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -18,13 +19,14 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class HttpsServer:
-    """Serves ``answers`` by path and keeps what was asked; 404 for the rest."""
+    """Serves ``answers`` by path and keeps what was asked, and the forms that were sent; 404 for the rest."""
 
     def __init__(self, address: tuple[str, int], ca_file: Path) -> None:
         self.url = f"https://localhost:{address[1]}"
         self.ca_file = ca_file
         self.answers: dict[str, Answer] = {}
         self.requests: list[tuple[str, dict[str, str]]] = []
+        self.forms: list[tuple[str, dict[str, str]]] = []
 
     def body(self, path: str, data: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
         """Answer ``path`` with these bytes."""
@@ -60,6 +62,11 @@ def https_server(directory: Path) -> Iterator[HttpsServer]:
                     answer(self)
             except OSError:
                 self.close_connection = True
+
+        def do_POST(self) -> None:
+            sent = self.rfile.read(int(self.headers["Content-Length"]))
+            site.forms.append((self.path, dict(parse_qsl(sent.decode(), keep_blank_values=True))))
+            self.do_GET()
 
         def log_message(self, *args: object) -> None:
             """Say nothing."""
