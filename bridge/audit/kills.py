@@ -1,35 +1,10 @@
-"""Kill switches: thrown and lifted on record, and asked in the transaction that writes an intent, so without a gap."""
+"""Kill switches: what each stops, what the people it stops are told, and its record."""
 
 from __future__ import annotations
 
-from bridge.audit.ledger import Ledger, View
 from bridge.audit.record import Phase, Record, RecordType
 from bridge.errors import PolicyRefused
 from bridge.model import Grant, KillScope, KillSwitch
-
-
-def throw(ledger: Ledger, switch: KillSwitch) -> KillSwitch:
-    """Put a kill switch in force, and its record in the log; returns the one in force, which may be an older one."""
-    with ledger.begin() as tx:
-        in_force = tx.kill(switch)
-        if in_force is switch:
-            tx.append(_record(switch, "thrown", switch.actor, switch.reason))
-        return in_force
-
-
-def lift(ledger: Ledger, switch_id: str, actor: str, reason: str) -> KillSwitch:
-    """Lift a kill switch, on record; raises NotFound ``kill.unknown``, Conflict ``kill.lifted``."""
-    with ledger.begin() as tx:
-        lifted = tx.lift(switch_id, actor)
-        tx.append(_record(lifted, "lifted", actor, reason))
-        return lifted
-
-
-def require_not_killed(view: View, grant: Grant) -> None:
-    """Pass where no kill switch stops the grant; raises PolicyRefused ``killed.*``."""
-    for switch in view.kill_switches():
-        if stops(switch, grant):
-            raise refusal(switch)
 
 
 def stops(switch: KillSwitch, grant: Grant) -> bool:
@@ -76,7 +51,8 @@ def _killed(scope: str, whose: str, switch: KillSwitch) -> PolicyRefused:
     )
 
 
-def _record(switch: KillSwitch, act: str, actor: str, reason: str) -> Record:
+def record(switch: KillSwitch, act: str, actor: str, reason: str) -> Record:
+    """What is written down when a switch is thrown or lifted."""
     target = {name: value for name in ("issuer", "number", "account") if (value := getattr(switch, name)) is not None}
     return Record(
         type=RecordType.KILL,

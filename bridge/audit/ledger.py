@@ -16,6 +16,7 @@ from typing import Protocol
 from bridge.audit.log import Entry, Head
 from bridge.audit.record import Record
 from bridge.model import Grant, KillSwitch, Run, RunId, RunState, Stage, StageState
+from bridge.register import Consent, Edit, Link, Register, RegisterHead
 
 Seal = Callable[[RunId, int, bytes], bytes]
 """Makes the seal for (run id, attempt, canonical JSON of the grant); called inside the transaction."""
@@ -97,6 +98,14 @@ class View(Protocol):
         """The kill switches in force, or all that ever were, oldest first."""
         ...
 
+    def register_head(self) -> RegisterHead:
+        """The head of the register; revision 0 with an empty seal where it was never changed."""
+        ...
+
+    def register(self) -> Register:
+        """All of the register as it stands in the tables, checked by nobody: see ``bridge.sealed``."""
+        ...
+
     def head(self) -> Head:
         """The audit log's head."""
         ...
@@ -165,6 +174,30 @@ class Tx(View, Protocol):
 
     def lift(self, switch_id: str, actor: str) -> KillSwitch:
         """Lift a kill switch; raises NotFound ``kill.unknown``, Conflict ``kill.lifted``."""
+        ...
+
+    def put_link(self, link: Link) -> None:
+        """Add a link, or replace the one of the same id.
+
+        Raises Conflict ``link.taken`` where the GitLab user has another one in force, and Defect ``db.integrity`` for
+        an administrator's link that nobody else approved.
+        """
+        ...
+
+    def put_consent(self, consent: Consent) -> None:
+        """Replace what the owner of the account has said before."""
+        ...
+
+    def set_register_head(self, head: RegisterHead) -> None:
+        """Replace the head; raises Defect ``db.integrity`` unless it is the next revision."""
+        ...
+
+    def edits(self) -> Sequence[Edit]:
+        """What this transaction did to the register, in order, from memory: nobody else can write there."""
+        ...
+
+    def after_commit(self, do: Callable[[], None]) -> None:
+        """Call ``do`` as soon as the transaction is durable, before this process begins another; else never."""
         ...
 
     def forget_tokens(self) -> int:

@@ -46,6 +46,10 @@ class RecordType(enum.StrEnum):
     """A bundle was activated."""
     SERVICE = "service"
     """A process of the bridge started or stopped."""
+    LINK = "link"
+    """A GitLab user and an account were linked, or no longer are; the link's id is the reference."""
+    CONSENT = "consent"
+    """The owner of an account said which projects may act as them."""
     KILL = "kill"
     """A kill switch was thrown or lifted; its id is the reference."""
 

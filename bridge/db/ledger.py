@@ -18,9 +18,11 @@ from bridge.db import refusals
 from bridge.db.auditlog import AuditAppends, AuditViews
 from bridge.db.engine import LOCK_SECONDS, WRITES
 from bridge.db.kills import KillChanges, KillViews
+from bridge.db.register import RegisterChanges, RegisterViews
 from bridge.db.runs import RunChanges, RunViews
 from bridge.db.stages import StageChanges, StageViews
 from bridge.model import KillSwitch, Run, RunId, RunState, Stage, StageState
+from bridge.register import Consent, Edit, Lifting, Link, Register, RegisterHead
 
 Clock = Callable[[], datetime]
 
@@ -54,6 +56,7 @@ class SqlLedger:
                 tx = SqlTx(connection, self._writer, self._clock())
                 yield tx
                 tx.flush()
+            tx.committed()
         except SQLAlchemyError as error:
             raise refusals.of_database(error) from error
         finally:
@@ -76,6 +79,7 @@ class SqlView:
         self._run_views = RunViews(connection)
         self._stage_views = StageViews(connection)
         self._kill_views = KillViews(connection)
+        self._register_views = RegisterViews(connection)
         self._audit_views = AuditViews(connection)
 
     def run(self, run_id: RunId) -> Run:
@@ -110,6 +114,14 @@ class SqlView:
         """See ``View.kill_switches``."""
         return self._kill_views.kill_switches(active=active)
 
+    def register_head(self) -> RegisterHead:
+        """See ``View.register_head``."""
+        return self._register_views.head()
+
+    def register(self) -> Register:
+        """See ``View.register``."""
+        return self._register_views.register()
+
     def head(self) -> Head:
         """See ``View.head``."""
         return self._audit_views.head()
@@ -134,6 +146,11 @@ class SqlTx(SqlView):
         self._run_changes = RunChanges(connection, now)
         self._stage_changes = StageChanges(connection, now)
         self._kill_changes = KillChanges(connection, now)
+        self._register_changes = RegisterChanges(connection)
+        self._now = now
+        self._edits: list[Edit] = []
+        self._sealed = 0
+        self._after_commit: list[Callable[[], None]] = []
         self._appends.lock()
 
     def append(self, record: Record) -> int:
@@ -141,7 +158,12 @@ class SqlTx(SqlView):
         return self._appends.append(record)
 
     def flush(self) -> None:
-        """Write what is written once for a transaction; the ledger calls it before the commit."""
+        """Write what is written once for a transaction; the ledger calls it before the commit.
+
+        Raises Defect ``register.unsealed`` where a link, consent or kill switch would be stored without a seal.
+        """
+        if self._sealed != len(self._edits):
+            raise refusals.register_unsealed()
         self._appends.flush()
 
     def open_run(self, opening: Opening) -> Opened:
@@ -168,11 +190,42 @@ class SqlTx(SqlView):
 
     def kill(self, switch: KillSwitch) -> KillSwitch:
         """See ``Tx.kill``."""
-        return self._kill_changes.kill(switch)
+        in_force = self._kill_changes.kill(switch)
+        if in_force is switch:
+            self._edits.append(switch)
+        return in_force
 
     def lift(self, switch_id: str, actor: str) -> KillSwitch:
         """See ``Tx.lift``."""
-        return self._kill_changes.lift(switch_id, actor)
+        lifted = self._kill_changes.lift(switch_id, actor)
+        self._edits.append(Lifting(switch_id, self._now, actor))
+        return lifted
+
+    def put_link(self, link: Link) -> None:
+        """See ``Tx.put_link``."""
+        self._edits.append(self._register_changes.put_link(link))
+
+    def put_consent(self, consent: Consent) -> None:
+        """See ``Tx.put_consent``."""
+        self._edits.append(self._register_changes.put_consent(consent))
+
+    def set_register_head(self, head: RegisterHead) -> None:
+        """See ``Tx.set_register_head``."""
+        self._register_changes.set_head(head)
+        self._sealed = len(self._edits)
+
+    def edits(self) -> Sequence[Edit]:
+        """See ``Tx.edits``."""
+        return tuple(self._edits)
+
+    def after_commit(self, do: Callable[[], None]) -> None:
+        """See ``Tx.after_commit``."""
+        self._after_commit.append(do)
+
+    def committed(self) -> None:
+        """Do what was to be done after the commit; the ledger calls it."""
+        for do in self._after_commit:
+            do()
 
     def forget_tokens(self) -> int:
         """See ``Tx.forget_tokens``."""

@@ -8,6 +8,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError, SQLAlchemyError
 
 from bridge.errors import BridgeError, Conflict, Defect, NotFound, Outage
 from bridge.model import RunId
+from bridge.register import Link
 
 _AGAIN = "Run the job again in a few minutes; administrators: check the bridge's database."
 _TELL = "Give the reference to the administrators of the bridge."
@@ -92,6 +93,39 @@ def switch_lifted(switch_id: str) -> Conflict:
         "This kill switch has been lifted already.",
         "See 'ci-bridge kill list' for those in force.",
         switch=switch_id,
+    )
+
+
+def link_taken(link: Link) -> Conflict:
+    """``link.taken``"""
+    return Conflict(
+        "link.taken",
+        "This GitLab user is linked to an account already.",
+        "End the other link first, or ask the administrators to.",
+        issuer=link.issuer,
+        user_id=link.user_id,
+    )
+
+
+def not_next(revision: int) -> Defect:
+    """``db.integrity``, for a head of the register that does not follow the one that is there"""
+    return Defect("db.integrity", "The bridge's database refused a change.", _TELL, kind="revision", revision=revision)
+
+
+def register_unsealed() -> Defect:
+    """``register.unsealed``"""
+    return Defect(
+        "register.unsealed", "A change of the register was about to be stored without the broker's seal.", _TELL
+    )
+
+
+def register_unreadable(error: Exception) -> Defect:
+    """``register.broken``, for rows that are none"""
+    return Defect(
+        "register.broken",
+        "What the database says of links, consents and kill switches is not what the broker has sealed.",
+        "Stop the bridge and look for who changed the database; then report the reference.",
+        kind=type(error).__name__,
     )
 
 

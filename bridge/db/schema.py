@@ -20,6 +20,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    text,
 )
 
 NAMES: Final = {
@@ -155,5 +156,79 @@ kill_switches = Table(
     Column("lifted_at", Moment),
     Column("lifted_by", Text),
     Index(None, "lifted_at"),
+    sqlite_strict=True,
+)
+
+account_links = Table(
+    "account_links",
+    metadata,
+    Column("link_id", Text, primary_key=True),
+    Column("issuer", Text, nullable=False),
+    Column("user_id", Number, nullable=False),
+    Column("user_login", Text, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("uid", Number, nullable=False),
+    Column("method", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("proposed_by", Text, nullable=False),
+    Column("proposed_at", Moment, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("decided_by", Text),
+    Column("decided_at", Moment),
+    Column("ended_by", Text),
+    Column("ended_at", Moment),
+    CheckConstraint("method IN ('self_service', 'admin', 'provider')", name="method"),
+    CheckConstraint("state IN ('proposed', 'active', 'rejected', 'revoked')", name="state"),
+    CheckConstraint("uid >= 0", name="uid"),
+    # A comparison with NULL would pass, hence both halves.
+    CheckConstraint(
+        "method <> 'admin' OR state <> 'active' OR (decided_by IS NOT NULL AND decided_by <> proposed_by)",
+        name="four_eyes",
+    ),
+    Index(
+        "uq_account_links_active",
+        "issuer",
+        "user_id",
+        unique=True,
+        sqlite_where=text("state = 'active'"),
+        postgresql_where=text("state = 'active'"),
+    ),
+    sqlite_strict=True,
+)
+
+consents = Table(
+    "consents",
+    metadata,
+    Column("account", Text, primary_key=True),
+    Column("uid", Number, nullable=False),
+    Column("mode", Text, nullable=False),
+    Column("changed_by", Text, nullable=False),
+    Column("changed_at", Moment, nullable=False),
+    CheckConstraint("mode IN ('site', 'listed', 'stopped', 'listed_stopped')", name="mode"),
+    CheckConstraint("uid >= 0", name="uid"),
+    sqlite_strict=True,
+)
+
+consent_projects = Table(
+    "consent_projects",
+    metadata,
+    Column("account", Text, ForeignKey("consents.account"), nullable=False),
+    Column("issuer", Text, nullable=False),
+    Column("project_id", Number, nullable=False),
+    Column("allowed", Integer, nullable=False),
+    # Without ``allowed``: nobody can allow and deny the same project.
+    PrimaryKeyConstraint("account", "issuer", "project_id"),
+    CheckConstraint("allowed IN (0, 1)", name="allowed"),
+    sqlite_strict=True,
+)
+
+register_head = Table(
+    "register_head",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("revision", Number, nullable=False),
+    Column("seal", LargeBinary, nullable=False),
+    CheckConstraint("id = 1", name="single"),
+    CheckConstraint("revision >= 0", name="revision"),
     sqlite_strict=True,
 )

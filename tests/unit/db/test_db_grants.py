@@ -86,6 +86,7 @@ def early(change: Callable[[dict[str, Any]], object] = lambda _: None) -> bytes:
     """A grant as the first release wrote it, after a change."""
 
     def strip(members: dict[str, Any]) -> None:
+        del members["link_id"]
         for name in LATER:
             del members["identity"][name]
         change(members)
@@ -99,7 +100,15 @@ def test_a_grant_of_the_first_release_can_be_read_and_came_from_an_id_token() ->
     assert read.identity.evidence is EvidenceLevel.SIGNED
 
 
+def test_a_grant_from_before_links_can_be_read_and_rests_on_a_row() -> None:
+    read = grants.from_json(edit(lambda members: members.pop("link_id")))
+    assert read == grant(identity())
+    assert read.link_id is None
+
+
 MALFORMED = {
+    "first release with a link": early(lambda one: one.update(link_id=None)),
+    "link as a number": edit(lambda one: one.update(link_id=1)),
     "some later members": edit(lambda one: one["identity"].pop("groups")),
     "no evidence": edit(lambda one: one["identity"].pop("evidence")),
     "early and more": early(lambda one: one["identity"].update(groups=None)),
