@@ -3,7 +3,8 @@
     1 verify       the id_token, then the job it names: token, runner and GitLab must agree; without an id_token what
                    GitLab says of the job token, where that is configured
     2 decide       the person's account as it is now, then policy and limits
-    3 record       the token's one use, the run and the INTENT, in one transaction, unless a kill switch is in force
+    3 record       the token's one use, the run and the INTENT, in one transaction, unless a kill switch or the
+                   account's owner stops it
     4 impersonate  tickets for the login node, by S4U2Self and S4U2Proxy
     5 record       the OUTCOME
 
@@ -17,11 +18,10 @@ import hashlib
 import re
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 
-from bridge.audit.kills import require_not_killed
 from bridge.audit.ledger import Ledger, Opened, Opening
 from bridge.audit.record import Actor, Basis, Phase, Record, RecordType, Target
 from bridge.cluster.options import parse_options
@@ -34,12 +34,15 @@ from bridge.oidc.claims import unknown_claims
 from bridge.oidc.gitlab import JobCheck
 from bridge.oidc.identity import identity as identity_of
 from bridge.oidc.verifier import Verifier
-from bridge.policy.accounts import resolve
+from bridge.people.pinning import pinned
 from bridge.policy.directory import Directory
 from bridge.policy.engine import Engine
+from bridge.policy.linked import resolve
 from bridge.records import basis_of, target_of, tickets_of
 from bridge.references import new_reference
 from bridge.seal import GrantSeal
+from bridge.sealed import SealedRegister
+from bridge.standing import require_asked, require_standing
 
 Detail = Mapping[str, str | int | bool | tuple[str, ...]]
 
@@ -64,6 +67,19 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
+class Decision:
+    """What steps 1 and 2 came to."""
+
+    grant: Grant
+    provider: str | None
+    """The identity provider whose word is to be pinned with this first use."""
+    ask_first: bool
+    """Whether the account's owner must have allowed the project."""
+    noted: Detail
+    """What else is to go on record of the evidence."""
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
     """Admits jobs; every part is passed in, none is looked up."""
 
@@ -75,6 +91,8 @@ class Admission:
     ledger: Ledger
     impersonator: Impersonator
     seal: GrantSeal
+    register: SealedRegister
+    """Links, consents and kill switches."""
     clock: Callable[[], datetime]
     job_token_issuers: Mapping[str, int] = field(default_factory=dict)
     """GitLabs whose job tokens are evidence by themselves, with the longest life of a run in seconds."""
@@ -82,21 +100,23 @@ class Admission:
     def admit(self, evidence: Evidence) -> Admitted:
         """Admit a job, or raise what refuses it, with the reference of its record."""
         reference = new_reference()
-        grant, noted = self._decide(evidence, reference)
+        decision = self._decide(evidence, reference)
         session = secrets.token_urlsafe(SESSION_BYTES)
-        opened = self._record_intent(grant, evidence, noted, session, reference)
+        grant, opened = self._record_intent(decision, evidence, session, reference)
         bundle = self._impersonate(grant, opened, reference)
         return Admitted(opened.run_id, opened.attempt, session, grant, bundle, reference)
 
-    def _decide(self, evidence: Evidence, reference: str) -> tuple[Grant, Detail]:
+    def _decide(self, evidence: Evidence, reference: str) -> Decision:
         """Steps 1 and 2; a refusal is on record before the caller hears of it."""
         identity: Identity | None = None
         try:
             identity, noted = self._verify(evidence)
             engine = self.engine()
-            account = resolve(engine.bundle.accounts, self.directory, identity.issuer, identity.user_id)
+            mapped = resolve(engine.bundle.accounts, self.directory, self.register.read(), identity)
             cluster = engine.bundle.clusters.choose(evidence.cluster)
-            return engine.decide(identity, account, cluster, parse_options(evidence.scheduler_parameters)), noted
+            request = parse_options(evidence.scheduler_parameters)
+            grant = replace(engine.decide(identity, mapped.account, cluster, request), link_id=mapped.link_id)
+            return Decision(grant, mapped.provider, engine.bundle.accounts.ask_first, noted)
         except BridgeError as error:
             self._record_refusal(error, evidence, identity, reference)
             raise error.referenced(reference) from error
@@ -109,24 +129,33 @@ class Admission:
         job = self.jobs.alive(claims, evidence.job_token, evidence.facts)
         return identity_of(claims, job), _unknown(claims)
 
-    def _record_intent(self, grant: Grant, evidence: Evidence, noted: Detail, session: str, reference: str) -> Opened:
+    def _record_intent(
+        self, decision: Decision, evidence: Evidence, session: str, reference: str
+    ) -> tuple[Grant, Opened]:
+        """Step 3: the token's one use, the run and the intent, unless something stops it; all of it or nothing."""
+        grant = decision.grant
+        try:
+            with self.ledger.begin() as tx:
+                grant = pinned(self.register, tx, grant, decision.provider, self.clock())
+                register = self.register.current(tx)
+                require_standing(register, grant)
+                require_asked(register, grant, ask_first=decision.ask_first)
+                opened = tx.open_run(self._opening(grant, evidence, session))
+                tx.append(self._record(Phase.INTENT, grant, opened, reference, noted=decision.noted))
+                return grant, opened
+        except (Refused, Defect) as error:
+            self._record_refusal(error, evidence, grant.identity, reference)
+            raise error.referenced(reference) from error
+
+    def _opening(self, grant: Grant, evidence: Evidence, session: str) -> Opening:
         not_after = grant.identity.token_expires_at
-        opening = Opening(
+        return Opening(
             grant=grant,
             seal=self.seal.maker(not_after),
             session_hash=hashlib.sha256(session.encode()).digest(),
             not_after=not_after,
             job_token_hash=hashlib.sha256(evidence.job_token.encode()).digest(),
         )
-        try:
-            with self.ledger.begin() as tx:
-                require_not_killed(tx, grant)
-                opened = tx.open_run(opening)
-                tx.append(self._record(Phase.INTENT, grant, opened, reference, noted=noted))
-                return opened
-        except (Refused, Defect) as error:
-            self._record_refusal(error, evidence, grant.identity, reference)
-            raise error.referenced(reference) from error
 
     def _impersonate(self, grant: Grant, opened: Opened, reference: str) -> TicketBundle:
         target = f"host/{grant.cluster.login_host}"

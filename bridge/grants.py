@@ -1,7 +1,7 @@
 """Grants as canonical JSON (RFC 8785) and back: what the broker seals, the database keeps and nobody may change.
 
-One grant has one text, so that a seal over the text is a seal over the grant. Grants that were written before
-identities had an evidence level can be read still: all of them came from an id_token, and what they do not say is None.
+One grant has one text, so that a seal over the text is a seal over the grant. Grants of earlier releases can be read
+still, and what their absent members mean is written down here.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 _TYPES = (Grant, Identity, ExternalIdentity, PosixAccount, Cluster, SlurmPlan, Limits)
 _HINTS: dict[type, dict[str, Any]] = {one: get_type_hints(one) for one in _TYPES}
 
-_LATER: dict[str, Any] = {
+_IDENTITIES_FIRST = {
     "evidence": EvidenceLevel.SIGNED.value,
     "ref_path": None,
     "user_access_level": None,
@@ -43,7 +43,15 @@ _LATER: dict[str, Any] = {
     "user_identities": None,
     "groups": None,
 }
-"""Members of an identity that the first release did not write, and what their absence means."""
+
+_Absent = dict[str, dict[str, Any]]
+
+_RELEASES: tuple[_Absent, ...] = (
+    {},
+    {"grant": {"link_id": None}},
+    {"grant": {"link_id": None}, "identity": _IDENTITIES_FIRST},
+)
+"""What each release did not write, by object, and what its absence means; the newest comes first."""
 
 
 def to_json(grant: Grant) -> bytes:
@@ -55,18 +63,35 @@ def from_json(data: bytes) -> Grant:
     """The grant that ``to_json`` wrote; raises Defect ``grant.malformed`` for anything else."""
     try:
         members = json.loads(data)
-        early = members["identity"].keys() == _HINTS[Identity].keys() - _LATER.keys()
-        if early:
-            members["identity"] = members["identity"] | _LATER
-        grant = _object(Grant, members)
+        absent = _release_of(members)
+        grant = _object(Grant, _completed(members, absent))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise _malformed(type(error).__name__) from error
-    written = _plain(grant)
-    for name in _LATER if early else ():
-        del written["identity"][name]
-    if rfc8785.dumps(written) != data:
+    if rfc8785.dumps(_shortened(_plain(grant), absent)) != data:
         raise _malformed("not canonical")
     return grant
+
+
+def _release_of(members: Any) -> _Absent:
+    """Which release wrote this, by the members that it has; the newest where none fits, which then is refused."""
+    written = _HINTS[Grant].keys(), _HINTS[Identity].keys()
+    for absent in _RELEASES:
+        expected = tuple(
+            names - absent.get(place, {}).keys() for names, place in zip(written, ("grant", "identity"), strict=True)
+        )
+        if (members.keys(), members["identity"].keys()) == expected:
+            return absent
+    return {}
+
+
+def _completed(members: dict[str, Any], absent: _Absent) -> dict[str, Any]:
+    return members | absent.get("grant", {}) | {"identity": members["identity"] | absent.get("identity", {})}
+
+
+def _shortened(members: dict[str, Any], absent: _Absent) -> dict[str, Any]:
+    kept = {name: value for name, value in members.items() if name not in absent.get("grant", {})}
+    left_out = absent.get("identity", {})
+    return kept | {"identity": {name: one for name, one in members["identity"].items() if name not in left_out}}
 
 
 def _plain(value: Any) -> Any:

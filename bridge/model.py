@@ -238,6 +238,8 @@ class Grant:
     """Hex SHA-256 of the policy bundle that was asked."""
     reason: str
     """One line for the job log: why this person runs as this account."""
+    link_id: str | None = None
+    """The register's link by which the person has the account; None where a row of ``accounts.toml`` says so."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,12 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from bridge.errors import RequestRefused
 
 DEFAULT_FILE: Final = Path("/etc/ci-bridge/bridge.toml")
+CLIENT_FILE: Final = Path("/etc/ci-bridge/client.toml")
 
 HostName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
 HttpsUrl = Annotated[str, StringConstraints(pattern=r"^https://[a-z0-9.-]+(:[0-9]{1,5})?(/[A-Za-z0-9._~/-]*)?$")]
+ServerUrl = Annotated[str, StringConstraints(pattern=r"^https://[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?$")]
+HttpsOrigin = Annotated[str, StringConstraints(pattern=r"^https://[a-z0-9.-]+(:[0-9]{1,5})?$")]
 DatabaseUrl = Annotated[str, StringConstraints(pattern=r"^(sqlite:////[^?#]+|postgresql\+psycopg://.+)$")]
 Principal = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+/[a-z0-9.-]+$")]
 Realm = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9.-]+$")]
@@ -38,6 +41,10 @@ class Issuer(_Section):
     """Longest accepted ``exp - iat``; GitLab sets it to the job's timeout."""
     jwks_file: Path | None = None
     """Take the signing keys from this file instead of GitLab's discovery."""
+    oauth_client_id: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_-]{1,255}$")
+    """Of the OAuth application with which people show who they are in this GitLab; None is no self-service there."""
+    oauth_client_secret_file: Path | None = None
+    """Only the broker reads it; None for an application that GitLab calls not confidential."""
     job_token_evidence: bool = False
     """Whether policy is asked about jobs that show a job token of this GitLab, and no id_token."""
 
@@ -75,6 +82,8 @@ class Web(_Section):
     """Listen on this unix socket too, for a runner on the same machine."""
     tls_certificate: Path | None = None
     tls_key: Path | None = None
+    url: HttpsOrigin | None = None
+    """Where people reach web, without a slash at the end; GitLab sends them back to ``<url>/link/callback``."""
     public_hosts: tuple[HostName, ...] = Field(min_length=1)
     """Names in the Host header that are answered; no wildcards."""
     known_hosts: Path = Path("/etc/ci-bridge/known_hosts")
@@ -100,6 +109,25 @@ class Settings(_Section):
     database: Database = Database()
     broker: Broker
     web: Web
+
+    @model_validator(mode="after")
+    def _address_for_sign_in(self) -> Self:
+        if self.web.url is None and any(issuer.oauth_client_id for issuer in self.issuers):
+            raise ValueError("an issuer with oauth_client_id needs web.url, where GitLab sends people back to")
+        return self
+
+
+class ClientSettings(_Section):
+    """Where people's commands find the bridge, from any machine."""
+
+    server: ServerUrl
+    """Web's address, with the host name that its Kerberos service has."""
+    ca_file: Path = Path("/etc/ssl/certs/ca-certificates.crt")
+    """Certificates that web's own must chain to; by default Debian's."""
+    realm: Realm | None = None
+    """The bridge's Kerberos realm; None is that of the person's ticket."""
+    issuer: HttpsUrl | None = None
+    """The GitLab that is meant where a command names none."""
 
 
 class _IssuersFile(BaseModel):
@@ -158,6 +186,41 @@ def load_issuers(path: Path) -> tuple[Issuer, ...]:
     """
     document = _document(path)
     return _validated(_IssuersFile, document if "issuers" in document else {"issuers": [document]}, path).issuers
+
+
+def load_client(server: str | None = None) -> ClientSettings:
+    """Return how to reach the bridge: at ``server``, else $CI_BRIDGE_SERVER, else as the client file says.
+
+    The file is $CI_BRIDGE_CLIENT, else CLIENT_FILE where there is one; the rest of it counts in any case. Raises
+    RequestRefused ``settings.unreadable``, ``settings.invalid``, ``settings.no_server``.
+    """
+    named = os.environ.get("CI_BRIDGE_CLIENT")
+    document = _document(Path(named)) if named else _document(CLIENT_FILE) if _is_there(CLIENT_FILE) else {}
+    address = server or os.environ.get("CI_BRIDGE_SERVER")
+    if address:
+        address = address.removesuffix("/")
+        _validated(ClientSettings, {"server": address}, Path("--server or CI_BRIDGE_SERVER"))
+        document["server"] = address
+    if "server" not in document:
+        raise RequestRefused(
+            "settings.no_server",
+            "Nothing says where the bridge is.",
+            f"Give its address with --server or CI_BRIDGE_SERVER, or write {CLIENT_FILE}; see docs/settings.md.",
+        )
+    return _validated(ClientSettings, document, Path(named or CLIENT_FILE))
+
+
+def is_bridge_host(path: Path | None = None) -> bool:
+    """Whether a command is to work on the bridge of this machine: ``load(path)`` has something to read."""
+    return path is not None or bool(os.environ.get("CI_BRIDGE_CONFIG")) or _is_there(DEFAULT_FILE)
+
+
+def _is_there(path: Path) -> bool:
+    """Whether the caller can see the file; one in a directory that is not theirs to look into is none."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
 
 
 def inherited_sockets() -> int:

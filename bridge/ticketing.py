@@ -16,20 +16,21 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, Protocol
+from typing import Final
 
 from bridge import grants
-from bridge.audit.kills import require_not_killed
 from bridge.audit.ledger import Ledger, View
 from bridge.audit.record import Actor, Phase, Record, RecordType
 from bridge.errors import BridgeError, Defect, NotFound, PolicyRefused, TokenRefused
 from bridge.kerberos.impersonation import Impersonator
-from bridge.kerberos.negotiate import Negotiated
+from bridge.kerberos.negotiate import NegotiateAcceptor
 from bridge.lifecycle import ON_SLURM, require_live
 from bridge.model import Cluster, Grant, Run, RunId, Stage, TicketBundle
 from bridge.records import basis_of, target_of, tickets_of
 from bridge.references import new_reference
 from bridge.seal import GrantSeal
+from bridge.sealed import SealedRegister
+from bridge.standing import require_standing
 
 CLAIM_LIFE: Final = timedelta(seconds=60)
 """Between a node's proof of who it is and its bundle lies one look into Slurm's queue."""
@@ -49,14 +50,6 @@ class Use(enum.StrEnum):
     LOGIN = "login"
     END = "end"
     """The login node, to cancel a run's jobs and remove its files: the only one that a kill switch leaves."""
-
-
-class NegotiateAcceptor(Protocol):
-    """Says who made an HTTP Negotiate token."""
-
-    def accept_header(self, value: str) -> Negotiated:
-        """Return the principal and our reply; raises TokenRefused ``negotiate.*``."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +75,7 @@ class TicketDesk:
     acceptor: NegotiateAcceptor
     clusters: Callable[[], Sequence[Cluster]]
     seal: GrantSeal
+    register: SealedRegister
     clock: Callable[[], datetime]
     claims: ClaimBook
 
@@ -108,7 +102,7 @@ class TicketDesk:
         if stage.state not in ON_SLURM or grant.account.uid != uid:
             raise _not_ours(slurm_job_id)
         with self._denials_on_record(slurm_job_id, run.run_id), self.ledger.read() as view:
-            require_not_killed(view, grant)
+            require_standing(self.register.current(view), grant)
         return self.claims.add(
             NodeClaim(
                 claim_id=secrets.token_urlsafe(16),
@@ -225,7 +219,7 @@ class TicketDesk:
         )
         with self._denials_on_record(intent.slurm_job_id, run_id), self.ledger.begin() as tx:
             if use is not Use.END:
-                require_not_killed(tx, grant)
+                require_standing(self.register.current(tx), grant)
             tx.append(intent)
         seconds = grant.limits.ticket_minutes * 60
         try:

@@ -133,6 +133,40 @@ class FakeAcceptor:
         return Negotiated(principal, b"reply to " + principal.encode())
 
 
+class FakeSignIn:
+    """``people.linking.SignIn``: a code is the number and the login of who signed in, for one verifier."""
+
+    def __init__(self, issuer: str) -> None:
+        self.issuer = issuer
+        self.challenges: list[str] = []
+        self.used: set[str] = set()
+
+    def authorization_url(self, state: str, code_challenge: str) -> str:
+        """See SignIn."""
+        self.challenges.append(code_challenge)
+        return f"{self.issuer}/oauth/authorize?state={state}&code_challenge={code_challenge}"
+
+    def challenge(self, verifier: str) -> str:
+        """See SignIn."""
+        return f"challenge-of-{verifier}"
+
+    def person(self, code: str, verifier: str) -> FakePerson:
+        """See SignIn; a code is used once, with the verifier of a challenge that was sent."""
+        number, _, login = code.partition(":")
+        if code in self.used or self.challenge(verifier) not in self.challenges:
+            raise TokenRefused("oauth.refused", "GitLab does not take this sign-in.", "Begin again.")
+        self.used.add(code)
+        return FakePerson(int(number), login)
+
+
+@dataclass(frozen=True, slots=True)
+class FakePerson:
+    """``people.linking.Person``."""
+
+    user_id: int
+    login: str
+
+
 def connection_lost() -> Outage:
     """What every verb raises once the connection is gone."""
     return Outage("login.connection_lost", "The connection to the login node was lost.", "Retry the job.")

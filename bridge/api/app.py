@@ -11,8 +11,12 @@ from typing import Final
 from anyio import CapacityLimiter
 from fastapi import FastAPI
 
-from bridge.api import executor, health, node, problems
+from bridge.api import consent, executor, health, kills, links, node, people, problems
 from bridge.api.bounds import BodyLimit, KnownHost
+from bridge.api.callers import PEOPLE_AT_ONCE, Counter
+from bridge.api.guards import guarded
+from bridge.api.headers import SafeHeaders
+from bridge.audit.ledger import Ledger
 from bridge.audit.log import Writer
 from bridge.broker.client import BrokerClient
 from bridge.cluster.opening import LoginOpener
@@ -30,9 +34,23 @@ from bridge.runs.nodes import NodeDesk
 from bridge.runs.stopping import Stopper
 from bridge.runs.watch import JobWatch
 from bridge.settings import Settings
+from bridge.standing import RegisterCache
+from bridge.web import account, linking, style
+from bridge.web.pages import Pages, origin
 
 SLOW_CALLS: Final = 64
 """Cancels and finishes at once: they wait for the cluster, in threads of their own, so that nobody waits for them."""
+
+ROUTERS: Final = (
+    executor.router,
+    node.router,
+    health.router,
+    people.router,
+    links.router,
+    consent.router,
+    kills.router,
+)
+PAGES: Final = (account.router, linking.router, style.router)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +64,8 @@ class Parts:
     sweeper: Sweeper
     kills: KillWatch
     jobs: JobWatch
+    broker: BrokerClient
+    ledger: Ledger
 
 
 def make_parts(settings: Settings) -> Parts:
@@ -55,10 +75,12 @@ def make_parts(settings: Settings) -> Parts:
     keys = HostKeys(settings.web.known_hosts)
     pool = LoginPool(LoginOpener(hold, keys))
     poller = Poller()
-    runs = Runs(Workshop(ledger, broker, pool, poller, settings.web.job_wrapper))
+    register = RegisterCache()
+    runs = Runs(Workshop(ledger, broker, pool, poller, register, settings.web.job_wrapper))
     stopper = Stopper(runs)
-    kills = KillWatch(ledger, runs, stopper)
-    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, _job_watch(settings, runs, stopper))
+    kills = KillWatch(ledger, register, runs, stopper)
+    jobs = _job_watch(settings, runs, stopper)
+    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs, broker, ledger)
 
 
 def _job_watch(settings: Settings, runs: Runs, stopper: Stopper) -> JobWatch:
@@ -100,10 +122,22 @@ def make_app(settings: Settings, parts: Parts) -> FastAPI:
     app.state.runs = parts.runs
     app.state.nodes = parts.nodes
     app.state.slow = CapacityLimiter(SLOW_CALLS)
+    app.state.counter = Counter(parts.broker, parts.ledger, CapacityLimiter(PEOPLE_AT_ONCE))
+    app.state.origin = None
     problems.install(app)
     app.add_middleware(BodyLimit)
     app.add_middleware(KnownHost, hosts=settings.web.public_hosts)
-    app.include_router(executor.router)
-    app.include_router(node.router)
-    app.include_router(health.router)
+    app.add_middleware(SafeHeaders)
+    for router in ROUTERS:
+        app.include_router(guarded(router))
+    if settings.web.url is not None:
+        _add_pages(app, settings, settings.web.url)
     return app
+
+
+def _add_pages(app: FastAPI, settings: Settings, url: str) -> None:
+    """Pages are for people who reach us by ``url``; without it, no form could show that it is ours."""
+    app.state.origin = origin(url)
+    app.state.pages = Pages(settings)
+    for router in PAGES:
+        app.include_router(guarded(router))

@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Header, Path, Query, Request, Response
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
+from bridge.api.guards import everybody, guard
 from bridge.errors import RequestRefused, TokenRefused
 from bridge.model import Evidence, JobFacts, RunId, UnverifiedToken
 from bridge.runs.live import LiveRun, Runs
@@ -72,6 +73,7 @@ def runs(request: Request) -> Runs:
     return found
 
 
+@guard
 def live_run(
     run_id: RunIdPath,
     registry: Annotated[Runs, Depends(runs)],
@@ -95,7 +97,8 @@ Live = Annotated[LiveRun, Depends(live_run)]
 Registry = Annotated[Runs, Depends(runs)]
 
 
-@router.post("/runs", status_code=201)
+# For everybody: the evidence in the body is what admission judges.
+@router.post("/runs", status_code=201, dependencies=[Depends(everybody)])
 def open_run(body: AdmissionRequest, registry: Registry) -> dict[str, Any]:
     """Admit a job: verify, decide, record, impersonate; answers with the run and its session secret."""
     return registry.open(body.evidence())

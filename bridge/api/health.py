@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 
+from bridge.api.guards import everybody
 from bridge.runs.live import Runs
 
-router = APIRouter(prefix="/health")
+router = APIRouter(prefix="/health", dependencies=[Depends(everybody)])
 
 
 @router.get("/live")

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from bridge.api.guards import guard
 from bridge.errors import TokenRefused
 from bridge.runs.nodes import NodeDesk, NodeJob
 
@@ -34,6 +35,7 @@ def desk(request: Request) -> NodeDesk:
     return found
 
 
+@guard
 def negotiate_token(authorization: Annotated[str, Header(max_length=32 * 1024)] = "") -> str:
     """Return the base64 token of ``Authorization: Negotiate``; raises TokenRefused ``negotiate.required``."""
     scheme, _, token = authorization.partition(" ")

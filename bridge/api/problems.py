@@ -29,9 +29,7 @@ def install(app: FastAPI) -> None:
 def problem(error: BridgeError, status: int | None = None) -> Response:
     """Render an error; its context stays here, in the log, under the same reference."""
     status = status or error.status
-    reference = str(error.context.get("reference") or new_reference())
-    context = {key: value for key, value in error.context.items() if key != "reference"}
-    log.info("api.problem", code=error.code, reference=reference, status=status, context=context)
+    reference = noted(error, status)
     body = {
         "type": f"urn:ci-bridge:{error.code}",
         "code": error.code,
@@ -46,25 +44,41 @@ def problem(error: BridgeError, status: int | None = None) -> Response:
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
+def noted(error: BridgeError, status: int) -> str:
+    """Log an error that is about to be answered; returns its reference, a new one where nobody has recorded it."""
+    reference = str(error.context.get("reference") or new_reference())
+    context = {key: value for key, value in error.context.items() if key != "reference"}
+    log.info("api.problem", code=error.code, reference=reference, status=status, context=context)
+    return reference
+
+
+def invalid() -> RequestRefused:
+    """The refusal of a request that is not what its address takes, whatever is wrong with it."""
+    return RequestRefused(
+        "request.invalid",
+        "The request is not of the form that this address takes.",
+        SEE_CONTRACT,
+    )
+
+
+def too_long() -> RequestRefused:
+    """The refusal of a body over the bound."""
+    return RequestRefused("request.too_large", "The request's body is too long.", "Send less.")
+
+
 def _on_bridge_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BridgeError)  # noqa: S101 - Starlette's handler type is wider than its call
     return problem(error)
 
 
 def _on_invalid(request: Request, error: Exception) -> Response:
-    return problem(
-        RequestRefused(
-            "request.invalid",
-            "The request is not of the form that this address takes.",
-            SEE_CONTRACT,
-        )
-    )
+    return problem(invalid())
 
 
 def _on_http(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 500)
     if status == 413:
-        return problem(RequestRefused("request.too_large", "The request's body is too long.", "Send less."), status)
+        return problem(too_long(), status)
     if status == 404:
         return problem(
             NotFound(

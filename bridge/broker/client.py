@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 from typing import Any, Final
@@ -58,6 +59,14 @@ class BrokerClient:
                 header["code"], header["title"], header["remedy"], **({"reference": reference} if reference else {})
             )
         return header, data
+
+    def ask_for(self, op: str, **fields: Any) -> tuple[Any, str]:
+        """Return what the broker answers somebody, and its side of Negotiate in base64; raises as ``ask`` does.
+
+        Somebody is whoever made ``authorization``, the value of that header; without it, this very process.
+        """
+        header, data = self.ask(op, **fields)
+        return json.loads(data), str(header["reply"])
 
     @staticmethod
     def _encoded(header: dict[str, Any]) -> bytes:

@@ -7,8 +7,8 @@ from typing import Any
 
 from bridge import grants
 from bridge.admission import Admission
+from bridge.broker.fields import malformed, numbers, texts
 from bridge.broker.server import Answer, Handler
-from bridge.errors import Defect
 from bridge.model import Evidence, JobFacts, RunId, UnverifiedToken
 from bridge.ticketing import TicketDesk, Use
 
@@ -23,12 +23,12 @@ class Desk:
     def handlers(self) -> Mapping[str, Handler]:
         """Return what the broker's server answers, by name of the operation."""
         return {
-            "ping": lambda request: ({}, b""),
-            "admit": self._admit,
-            "tickets": self._run_tickets,
-            "node_claim": self._node_claim,
-            "node_tickets": self._node_tickets,
-            "node_released": self._node_released,
+            "ping": lambda request, peer: ({}, b""),
+            "admit": lambda request, peer: self._admit(request),
+            "tickets": lambda request, peer: self._run_tickets(request),
+            "node_claim": lambda request, peer: self._node_claim(request),
+            "node_tickets": lambda request, peer: self._node_tickets(request),
+            "node_released": lambda request, peer: self._node_released(request),
         }
 
     def _admit(self, request: Mapping[str, Any]) -> Answer:
@@ -43,24 +43,24 @@ class Desk:
         return header, admitted.bundle.ccache
 
     def _run_tickets(self, request: Mapping[str, Any]) -> Answer:
-        run_id, session, use = _texts(request, "run_id", "session", "use")
+        run_id, session, use = texts(request, "run_id", "session", "use")
         bundle = self._tickets.for_run(RunId(run_id), session, Use(use))
         return {}, bundle.ccache
 
     def _node_claim(self, request: Mapping[str, Any]) -> Answer:
-        token, node = _texts(request, "token", "node")
-        slurm_job_id, uid = _numbers(request, "slurm_job_id", "uid")
+        token, node = texts(request, "token", "node")
+        slurm_job_id, uid = numbers(request, "slurm_job_id", "uid")
         claim = self._tickets.claim(token, slurm_job_id, uid, node)
         return {"claim_id": claim.claim_id, "run_id": claim.run_id, "reply": claim.reply}, b""
 
     def _node_tickets(self, request: Mapping[str, Any]) -> Answer:
-        (claim_id,) = _texts(request, "claim_id")
+        (claim_id,) = texts(request, "claim_id")
         cache, bundle = self._tickets.for_node(claim_id)
         return {"cache": cache}, bundle.ccache
 
     def _node_released(self, request: Mapping[str, Any]) -> Answer:
-        token, node = _texts(request, "token", "node")
-        slurm_job_id, uid = _numbers(request, "slurm_job_id", "uid")
+        token, node = texts(request, "token", "node")
+        slurm_job_id, uid = numbers(request, "slurm_job_id", "uid")
         return {"reply": self._tickets.released(token, slurm_job_id, uid, node)}, b""
 
 
@@ -82,25 +82,7 @@ def _evidence(request: Mapping[str, Any]) -> Evidence:
             and type(cluster) in (str, type(None))
         )
     except (KeyError, TypeError) as error:
-        raise _malformed() from error
+        raise malformed() from error
     if not well_formed:
-        raise _malformed()
+        raise malformed()
     return Evidence(None if token is None else UnverifiedToken(token), texts[0], facts, texts[1], cluster)
-
-
-def _texts(request: Mapping[str, Any], *names: str) -> list[str]:
-    values = [request.get(name) for name in names]
-    if not all(type(value) is str for value in values):
-        raise _malformed()
-    return [str(value) for value in values]
-
-
-def _numbers(request: Mapping[str, Any], *names: str) -> list[int]:
-    values = [request.get(name) for name in names]
-    if not all(type(value) is int for value in values):
-        raise _malformed()
-    return [int(value) for value in values if value is not None]
-
-
-def _malformed() -> Defect:
-    return Defect("broker.malformed", "Web sent the broker a request that it can't read.", "Update both.")

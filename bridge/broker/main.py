@@ -6,6 +6,7 @@ import os
 import pwd
 import signal
 import socket
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
@@ -16,7 +17,8 @@ from bridge.admission import Admission
 from bridge.audit.log import Writer
 from bridge.broker.desk import Desk
 from bridge.broker.keyevents import RecordedKeyEvents
-from bridge.broker.server import BrokerServer
+from bridge.broker.people_desk import PeopleDesk
+from bridge.broker.server import BrokerServer, Handler
 from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
 from bridge.errors import BridgeError
@@ -27,11 +29,22 @@ from bridge.oidc.fetch import DiscoveryFetcher
 from bridge.oidc.gitlab import GitLabJobCheck, JobChecks
 from bridge.oidc.issuers import IssuerKeys, Issuers, KeysOfIssuer
 from bridge.oidc.keyfile import FileKeys
+from bridge.oidc.oauth import OAuthClient
 from bridge.oidc.verifier import Audience, Verifier
+from bridge.people.acts import Acts
+from bridge.people.adopting import AdoptionDesk
+from bridge.people.callers import Callers
+from bridge.people.consenting import ConsentDesk
+from bridge.people.kill_switches import KillDesk
+from bridge.people.linking import LinkDesk
+from bridge.people.tokens import TokenSeal
+from bridge.policy.accounts import AccountRules
 from bridge.policy.bundle import load_bundle
 from bridge.policy.directory import NssDirectory
 from bridge.policy.engine import Engine
+from bridge.policy.roles import Roles
 from bridge.seal import GrantSeal, Seal, load_or_make_key
+from bridge.sealed import RevisionMark, SealedRegister
 from bridge.settings import Issuer, Settings
 from bridge.ticketing import ClaimBook, TicketDesk
 
@@ -42,7 +55,7 @@ def serve(settings: Settings, listener: socket.socket) -> None:
     """Answer web until SIGTERM. SIGHUP reads the policies again; a bad set changes nothing."""
     os.umask(0o007)
     policies = PolicyHolder(settings.policies)
-    server = BrokerServer(listener, _allowed_uids(settings.broker.web_user), _desk(settings, policies).handlers())
+    server = BrokerServer(listener, _allowed_uids(settings.broker.web_user), _handlers(settings, policies))
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
@@ -71,6 +84,14 @@ class PolicyHolder:
         """Return the clusters of the active bundle."""
         return tuple(self._engine.bundle.clusters.by_name.values())
 
+    def account_rules(self) -> AccountRules:
+        """Return the rules about accounts of the active bundle."""
+        return self._engine.bundle.accounts
+
+    def roles(self) -> Roles:
+        """Return who may do what, by the active bundle."""
+        return self._engine.bundle.roles
+
     def reload(self) -> None:
         """Load the directory again; keeps the old bundle where that fails."""
         try:
@@ -80,13 +101,34 @@ class PolicyHolder:
             log.warning("policy.kept", code=error.code, title=error.title)
 
 
-def _desk(settings: Settings, policies: PolicyHolder) -> Desk:
+def _handlers(settings: Settings, policies: PolicyHolder) -> Mapping[str, Handler]:
+    """Put every part together, once."""
     broker = settings.broker
     ledger = SqlLedger(open_database(settings.database.url), Writer.new(f"broker@{socket.gethostname()}"))
+    seal = Seal(load_or_make_key(broker.seal_key))
+    register = SealedRegister(ledger, seal, RevisionMark(broker.seal_key.with_name("register-head")))
+    acceptor = Acceptor(
+        f"{broker.http_service}@{broker.realm}",
+        str(broker.http_keytab),
+        str(broker.private_directory / "http.rcache"),
+    )
+    desk = _desk(settings, policies, ledger, GrantSeal(seal), register, acceptor)
+    people = _people(settings, policies, ledger, seal, register, acceptor)
+    return {**desk.handlers(), **people.handlers()}
+
+
+def _desk(
+    settings: Settings,
+    policies: PolicyHolder,
+    ledger: SqlLedger,
+    seal: GrantSeal,
+    register: SealedRegister,
+    acceptor: Acceptor,
+) -> Desk:
+    broker = settings.broker
     impersonator = Impersonation(
         f"{broker.principal}@{broker.realm}", str(broker.keytab), broker.realm, _targets(policies.clusters())
     )
-    seal = GrantSeal(Seal(load_or_make_key(broker.seal_key)))
     admission = Admission(
         verifier=_verifier(settings, ledger),
         jobs=JobChecks({issuer.url: GitLabJobCheck(issuer.url, issuer.ca_file) for issuer in settings.issuers}),
@@ -95,18 +137,49 @@ def _desk(settings: Settings, policies: PolicyHolder) -> Desk:
         ledger=ledger,
         impersonator=impersonator,
         seal=seal,
+        register=register,
         clock=_now,
         job_token_issuers={
             issuer.url: issuer.max_life_seconds for issuer in settings.issuers if issuer.job_token_evidence
         },
     )
-    acceptor = Acceptor(
-        f"{broker.http_service}@{broker.realm}",
-        str(broker.http_keytab),
-        str(broker.private_directory / "http.rcache"),
-    )
-    tickets = TicketDesk(ledger, impersonator, acceptor, policies.clusters, seal, _now, ClaimBook())
+    tickets = TicketDesk(ledger, impersonator, acceptor, policies.clusters, seal, register, _now, ClaimBook())
     return Desk(admission, tickets)
+
+
+def _people(
+    settings: Settings,
+    policies: PolicyHolder,
+    ledger: SqlLedger,
+    seal: Seal,
+    register: SealedRegister,
+    acceptor: Acceptor,
+) -> PeopleDesk:
+    acts, directory = Acts(ledger), NssDirectory()
+    issuers = frozenset(issuer.url for issuer in settings.issuers)
+    return PeopleDesk(
+        callers=Callers(acceptor, settings.broker.realm, policies.roles),
+        linking=LinkDesk(
+            register, acts, policies.account_rules, directory, _sign_in(settings), issuers, TokenSeal(seal), _now
+        ),
+        consenting=ConsentDesk(register, acts, policies.account_rules, directory, issuers, _now),
+        killing=KillDesk(register, acts, issuers, _now),
+        adopting=AdoptionDesk(register, acts),
+    )
+
+
+def _sign_in(settings: Settings) -> Mapping[str, OAuthClient]:
+    return {
+        issuer.url: OAuthClient(
+            issuer.url,
+            issuer.oauth_client_id,
+            issuer.oauth_client_secret_file.read_text("ascii").strip() if issuer.oauth_client_secret_file else None,
+            f"{settings.web.url}/link/callback",
+            issuer.ca_file,
+        )
+        for issuer in settings.issuers
+        if issuer.oauth_client_id is not None
+    }
 
 
 def _verifier(settings: Settings, ledger: SqlLedger) -> Verifier:

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import structlog
 
-from bridge.broker.peer import peer_of
+from bridge.broker.peer import Peer, peer_of
 from bridge.errors import BridgeError, Defect
 from runner import wire
 
@@ -29,7 +29,7 @@ _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EN
 PAUSE_SECONDS: Final = 0.1
 
 Answer = tuple[dict[str, Any], bytes]
-Handler = Callable[[Mapping[str, Any]], Answer]
+Handler = Callable[[Mapping[str, Any], Peer], Answer]
 
 log = structlog.get_logger()
 
@@ -95,16 +95,16 @@ class BrokerServer:
                 frame = wire.read_frame(stream)
             if frame is None:
                 return
-            header, data = self._answer(frame[0])
+            header, data = self._answer(frame[0], peer)
             connection.settimeout(READ_SECONDS)
             connection.sendall(wire.encode(header, data))
 
-    def _answer(self, request: Mapping[str, Any]) -> Answer:
+    def _answer(self, request: Mapping[str, Any], peer: Peer) -> Answer:
         handler = self._handlers.get(str(request.get("op")))
         try:
             if handler is None:
                 raise Defect("broker.unknown_op", "Web asked the broker for something it does not do.", "Update both.")
-            header, data = handler(request)
+            header, data = handler(request, peer)
         except BridgeError as error:
             return error_header(error), b""
         except Exception as error:

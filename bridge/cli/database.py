@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from typing import Annotated
 
 import typer
 
-from bridge.cli.output import explained
+from bridge.cli.audit import AsJson
+from bridge.cli.operator import operator
+from bridge.cli.output import explained, print_json
 from bridge.cli.service import Config
 from bridge.settings import load
 
@@ -33,6 +36,25 @@ def upgrade(config: Config = None) -> None:
         migrate(engine)
     finally:
         engine.dispose()
+
+
+@app.command("adopt-register")
+@explained
+def adopt_register(
+    reason: Annotated[str, typer.Option("--reason", help="For the record: who looked at what is sealed now.")],
+    as_json: AsJson = False,
+    config: Config = None,
+) -> None:
+    """Seal links, consents and kill switches as the database has them; as root, after a lost key or a clean-up."""
+    from bridge.broker.client import BrokerClient
+
+    settings = load(config)
+    found, _ = BrokerClient(settings.broker.socket).ask_for("register_adopt", operator=operator(), reason=reason)
+    if as_json:
+        print_json(found)
+        return
+    kinds = ", ".join(f"{found[kind]} {kind}" for kind in ("links", "consents", "switches"))
+    typer.echo(f"sealed as revision {found['revision']}: {kinds}")
 
 
 def _make_shared_file(url: str) -> None:

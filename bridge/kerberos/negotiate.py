@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 import gssapi
 from gssapi.raw.exceptions import DuplicateTokenError
@@ -30,6 +30,14 @@ class Negotiated:
 
     principal: str
     reply: bytes = field(repr=False)
+
+
+class NegotiateAcceptor(Protocol):
+    """Says who made an HTTP Negotiate token."""
+
+    def accept_header(self, value: str) -> Negotiated:
+        """Return the principal and our reply; raises TokenRefused ``negotiate.*``."""
+        ...
 
 
 class Acceptor:

@@ -2,22 +2,23 @@
 
 The row says (issuer, user_id) -> account and uid. It is never "the same login": logins can be renamed and squatted, ids
 can not. The account is looked up afresh at each admission, and must still be what the row pinned and what a person's
-account may be; a row that maps to root loads, and is refused here.
+account may be; a row that maps to root loads, and is refused here. What else may say which account a person has, links
+of the register and identity providers, is allowed here too; ``linked`` puts all of it together.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from bridge.errors import PolicyRefused
-from bridge.model import PosixAccount
-from bridge.policy.directory import Directory, account_unknown
+from bridge.model import ExternalIdentity, PosixAccount
+from bridge.policy.directory import account_unknown
 from bridge.policy.files import Table, parse_toml
 from bridge.policy.names import ACCOUNT_PATTERN, AccountName
 from bridge.policy.problems import InvalidBundle, Problem
@@ -47,9 +48,38 @@ class _DeniedTable(Table):
     groups: list[AccountName] = Field(default=[])
 
 
+class _LinksTable(Table):
+    self_service: bool = False
+    admin: bool = False
+
+
+class _ConsentTable(Table):
+    ask_first: bool = False
+
+
+class _ProviderTable(Table):
+    issuer: str = Field(pattern=r"^https://[a-z0-9.:/_-]+$")
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$")
+    account: str = Field(max_length=500)
+
+    @field_validator("account")
+    @classmethod
+    def _one_group(cls, pattern: str) -> str:
+        try:
+            groups = re.compile(pattern, re.ASCII).groups
+        except re.error as error:
+            raise ValueError(f"not a regular expression: {error}") from error
+        if groups != 1:
+            raise ValueError("must have one group, which is the account's name")
+        return pattern
+
+
 class _AccountsFile(Table):
     floor: _FloorTable
     denied: _DeniedTable
+    links: _LinksTable = _LinksTable()
+    consent: _ConsentTable = _ConsentTable()
+    provider: list[_ProviderTable] = Field(default=[])
     account: list[_RowTable] = Field(default=[])
 
 
@@ -64,27 +94,63 @@ class AccountRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Vouched:
+    """An account by the word of an identity provider."""
+
+    account: str
+    provider: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrustedProvider:
+    """An identity provider whose logins name accounts of the cluster."""
+
+    issuer: str
+    name: str
+    """As in the token's ``user_identities``, e.g. ``ldapmain``."""
+    account: re.Pattern[str]
+    """Matches the whole ``extern_uid``; its one group is the account."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccountRules:
-    """The rows of ``accounts.toml``, and what no row can lift."""
+    """The rows of ``accounts.toml``, what else may say so, and what no row can lift."""
 
     rows: Mapping[tuple[str, int], AccountRow]
     floor_uid: int
     """Accounts below are system accounts, and never become anybody's."""
     denied_users: frozenset[str]
     denied_groups: frozenset[str]
+    self_service: bool = False
+    """Whether people link themselves, by authenticating with Kerberos and with GitLab."""
+    admin_links: bool = False
+    """Whether links count that one administrator proposed and another approved."""
+    providers: tuple[TrustedProvider, ...] = ()
+    ask_first: bool = False
+    """Whether a project runs as nobody who has not allowed it."""
 
-    def row(self, issuer: str, user_id: int) -> AccountRow:
-        """The row of a GitLab user; raises PolicyRefused ``account.not_mapped``."""
-        found = self.rows.get((issuer, user_id))
-        if found is None:
-            raise PolicyRefused(
-                "account.not_mapped",
-                "Your GitLab user is not linked to an account on this cluster.",
-                "Ask the cluster's administrators to link your GitLab user to your account.",
-                issuer=issuer,
-                user_id=user_id,
-            )
-        return found
+    def vouched(self, issuer: str, identities: Sequence[ExternalIdentity] | None) -> Vouched | None:
+        """What a trusted provider says, as GitLab signed it; None also where two of them disagree."""
+        found = {
+            Vouched(match[1], provider.name)
+            for provider in self.providers
+            for one in identities or ()
+            if (provider.issuer, provider.name) == (issuer, one.provider)
+            and (match := provider.account.fullmatch(one.extern_uid)) is not None
+            and _NAME.fullmatch(match[1] or "") is not None
+        }
+        return found.pop() if len({one.account for one in found}) == 1 else None
+
+
+def not_mapped(issuer: str, user_id: int) -> PolicyRefused:
+    """The refusal for a GitLab user whom nothing links to an account."""
+    return PolicyRefused(
+        "account.not_mapped",
+        "Your GitLab user is not linked to an account on this cluster.",
+        "Link it on the bridge's page /link where the site offers that, or ask the cluster's administrators to do it.",
+        issuer=issuer,
+        user_id=user_id,
+    )
 
 
 def parse_accounts(text: str) -> AccountRules:
@@ -101,6 +167,12 @@ def parse_accounts(text: str) -> AccountRules:
         floor_uid=file.floor.uid,
         denied_users=frozenset(file.denied.users),
         denied_groups=frozenset(file.denied.groups),
+        self_service=file.links.self_service,
+        admin_links=file.links.admin,
+        providers=tuple(
+            TrustedProvider(one.issuer, one.name, re.compile(one.account, re.ASCII)) for one in file.provider
+        ),
+        ask_first=file.consent.ask_first,
     )
 
 
@@ -111,17 +183,6 @@ def warnings(rules: AccountRules) -> list[Problem]:
         for row in rules.rows.values()
         if row.uid < rules.floor_uid or row.account in rules.denied_users
     ]
-
-
-def resolve(rules: AccountRules, directory: Directory, issuer: str, user_id: int) -> PosixAccount:
-    """The account of a GitLab user as the directory describes it now, after every check.
-
-    Raises PolicyRefused ``account.not_mapped`` and those of ``check``; Outage when the directory does not answer.
-    """
-    row = rules.row(issuer, user_id)
-    account = directory.lookup(row.account)
-    check(rules, row, account)
-    return account
 
 
 def check(rules: AccountRules, row: AccountRow, account: PosixAccount) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from bridge.model import Limits
-from bridge.policy import accounts, cases, clusters, envelopes
+from bridge.policy import accounts, cases, clusters, envelopes, roles
 from bridge.policy.accounts import AccountRules
 from bridge.policy.cases import Case
 from bridge.policy.cedar import CedarPolicies, parse_policies
 from bridge.policy.clusters import Clusters
 from bridge.policy.files import content_hash, read_files
 from bridge.policy.problems import InvalidBundle, Problem, refusal
+from bridge.policy.roles import Roles
 
 T = TypeVar("T")
 
@@ -31,6 +32,7 @@ class Bundle:
     limits: Mapping[str, Limits]
     accounts: AccountRules
     clusters: Clusters
+    roles: Roles
     cases: tuple[Case, ...]
     warnings: tuple[Problem, ...]
     """Strange, but no reason to refuse the bundle."""
@@ -61,8 +63,9 @@ def parse_bundle(texts: Mapping[str, str]) -> Bundle:
     found = collect(lambda: clusters.parse_clusters(texts[clusters.FILE]))
     # Without the envelopes every permit would look wrong as well.
     policies = None if limits is None else collect(lambda: parse_policies(texts, names))
+    members = collect(lambda: roles.parse_roles(texts.get(roles.FILE, "")))
     examples = collect(lambda: cases.parse_cases(texts))
-    if limits is None or rules is None or found is None or policies is None or examples is None:
+    if limits is None or rules is None or found is None or policies is None or members is None or examples is None:
         raise InvalidBundle(problems)
     return Bundle(
         content_hash=content_hash(texts),
@@ -71,6 +74,7 @@ def parse_bundle(texts: Mapping[str, str]) -> Bundle:
         limits=limits,
         accounts=rules,
         clusters=found,
+        roles=members,
         cases=examples,
         warnings=tuple(accounts.warnings(rules)),
     )

@@ -5,6 +5,7 @@
     accounts.toml           GitLab users -> posix accounts
     limits.toml             named envelopes
     clusters.toml           clusters
+    roles.toml              who may change policies, stop jobs, read the log (optional)
     cases/*.toml            who must be let in, and who must not
 
 Other files (a README, an editor's backup) are neither read nor hashed.
@@ -25,6 +26,7 @@ from bridge.policy.problems import InvalidBundle, Problem, from_validation
 
 MAX_FILE_BYTES: Final = 4 * 1024 * 1024
 REQUIRED: Final = ("schema.cedarschema", "accounts.toml", "limits.toml", "clusters.toml")
+OPTIONAL: Final = ("roles.toml",)
 
 T = TypeVar("T", bound="Table")
 
@@ -38,6 +40,7 @@ class Table(BaseModel):
 def read_files(directory: Path) -> Mapping[str, str]:
     """The text of each of the bundle's files by relative path; raises InvalidBundle."""
     paths = [directory / name for name in REQUIRED]
+    paths += [directory / name for name in OPTIONAL if (directory / name).exists()]
     paths += sorted(directory.glob("*.cedar")) + sorted(directory.glob("cases/*.toml"))
     texts, problems = {}, []
     for path in paths:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from bridge.errors import PolicyRefused
 from bridge.model import EvidenceLevel, ExternalIdentity, Identity, PosixAccount, SlurmRequest
-from bridge.policy import accounts
 from bridge.policy.bundle import Bundle
 from bridge.policy.cases import ALLOWED, Case
 from bridge.policy.directory import account_unknown
 from bridge.policy.engine import Engine
+from bridge.policy.linked import resolve
+from bridge.register import FIRST_REVISION, Register
+
+CASE_UID: Final = 60000
+"""Of an account that no row pins, where the case does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +65,13 @@ class _CaseDirectory:
 
 def _decide(bundle: Bundle, case: Case) -> dict[str, Any]:
     try:
-        row = bundle.accounts.row(case.issuer, case.user_id)
-        account = accounts.resolve(bundle.accounts, _CaseDirectory(case, row.uid), case.issuer, case.user_id)
+        identity = _identity(case)
+        row = bundle.accounts.rows.get((case.issuer, case.user_id))
+        directory = _CaseDirectory(case, CASE_UID if row is None else row.uid)
+        account = resolve(bundle.accounts, directory, Register(FIRST_REVISION), identity).account
         cluster = bundle.clusters.choose(case.cluster)
         request = SlurmRequest(**case.asked.model_dump())
-        grant = Engine(bundle).decide(_identity(case), account, cluster, request)
+        grant = Engine(bundle).decide(identity, account, cluster, request)
     except PolicyRefused as error:
         ids = error.context.get("policy_ids", ())
         return {"decision": error.code, "policies": list(ids) if isinstance(ids, tuple) else []}

@@ -6,11 +6,11 @@ import hashlib
 from dataclasses import dataclass
 
 from bridge import lifecycle
-from bridge.audit.kills import require_not_killed
 from bridge.audit.ledger import Ledger
 from bridge.audit.record import Actor, Phase, Record, RecordType
 from bridge.model import Run, Stage, StageKind, StageState
 from bridge.records import basis_of, target_of
+from bridge.standing import RegisterCache, require_standing
 from runner.wire import Outcome
 
 
@@ -23,15 +23,15 @@ class StageBook:
     stage: Stage
     reference: str
 
-    def intend(self, script: bytes) -> Stage | None:
+    def intend(self, script: bytes, register: RegisterCache) -> Stage | None:
         """Record that the stage is about to start. Returns the stage as it is where it was recorded before.
 
-        Raises Conflict ``run.ended``, PolicyRefused ``killed.*``, and Conflict ``stage.invocation`` where the
+        Raises Conflict ``run.ended``, PolicyRefused as ``standing`` does, and Conflict ``stage.invocation`` where the
         invocation is another stage's.
         """
         with self.ledger.begin() as tx:
             lifecycle.require_live(tx.session(self.run.run_id).state)
-            require_not_killed(tx, self.run.grant)
+            require_standing(register.current(tx), self.run.grant)
             known = tx.add_stage(self.stage)
             if known is not self.stage:
                 return known

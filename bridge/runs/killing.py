@@ -1,7 +1,7 @@
-"""Looks at the kill switches every second, and has the runs ended that one of them stops.
+"""Looks at the register every second, and has the runs ended that a kill switch or an account's owner stops.
 
-They are in the database, so one that was thrown anywhere works on every web process. Admission, stages and tickets look
-for themselves in their own transactions; this is for what runs already.
+It is in the database, so what was said anywhere works on every web process. Admission, stages and tickets look for
+themselves in their own transactions; this is for what runs already.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Final
 
 import structlog
 
-from bridge.audit.kills import refusal, stops
 from bridge.audit.ledger import Ledger
 from bridge.errors import BridgeError
 from bridge.runs.live import Runs
 from bridge.runs.stopping import Stopper
+from bridge.standing import RegisterCache, objection
 
 EVERY_SECONDS: Final = 1.0
 
@@ -25,8 +25,17 @@ log = structlog.get_logger()
 class KillWatch:
     """A thread that looks; ``start`` and ``stop`` it once."""
 
-    def __init__(self, ledger: Ledger, runs: Runs, stopper: Stopper, *, every_seconds: float = EVERY_SECONDS) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        register: RegisterCache,
+        runs: Runs,
+        stopper: Stopper,
+        *,
+        every_seconds: float = EVERY_SECONDS,
+    ) -> None:
         self._ledger = ledger
+        self._register = register
         self._runs = runs
         self._stopper = stopper
         self._every = every_seconds
@@ -56,9 +65,9 @@ class KillWatch:
     def look(self) -> None:
         """Look once; raises Outage ``db.*``."""
         with self._ledger.read() as view:
-            switches = view.kill_switches()
-        for live in self._runs.held() if switches else ():
-            switch = next((one for one in switches if stops(one, live.run.grant)), None)
-            if switch is not None and live.stopped is None:
-                self._stopper.stop(live, refusal(switch))
+            register = self._register.current(view)
+        for live in self._runs.held():
+            error = objection(register, live.run.grant) if live.stopped is None else None
+            if error is not None:
+                self._stopper.stop(live, error)
         self._stopper.go_on()

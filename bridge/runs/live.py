@@ -30,6 +30,7 @@ from bridge.runs.run_records import run_record, stop_record
 from bridge.runs.slurm_stage import SlurmStage
 from bridge.runs.task import StageTask
 from bridge.runs.tickets import RunTickets, read_bundle
+from bridge.standing import RegisterCache
 from runner.wire import is_user_stage
 
 LINGER_SECONDS: Final = 120.0
@@ -73,6 +74,7 @@ class Workshop:
     broker: BrokerClient
     pool: LoginPool
     poller: Poller
+    register: RegisterCache
     wrapper: str
 
 
@@ -130,7 +132,7 @@ class Runs:
     def start_stage(self, live: LiveRun, invocation: str, name: str, script: bytes) -> StageTask:
         """Start a stage, or return it where the same call has started it.
 
-        Raises Conflict ``run.ended``, PolicyRefused ``killed.*``, or what the run was stopped for.
+        Raises Conflict ``run.ended``, PolicyRefused as ``standing`` does, or what the run was stopped for.
         """
         with live.lock:
             known = live.tasks.get(invocation)
@@ -138,7 +140,7 @@ class Runs:
                 return known
             live.require_open()
             book = StageBook(self._shop.ledger, live.run, _stage(live.run, invocation, name), new_reference())
-            recorded = book.intend(script)
+            recorded = book.intend(script, self._shop.register)
             if recorded is None or recorded.state is StageState.INTENDED:
                 task = self._task(live, book, script, fresh=recorded is None)
             else:

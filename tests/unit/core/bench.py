@@ -19,6 +19,7 @@ from bridge.admission import Admission
 from bridge.audit.log import Writer, verify
 from bridge.broker.client import BrokerClient
 from bridge.broker.desk import Desk
+from bridge.broker.people_desk import PeopleDesk
 from bridge.broker.server import BrokerServer, listen
 from bridge.cluster.poller import Poller
 from bridge.cluster.pool import LoginPool
@@ -28,14 +29,24 @@ from bridge.db.migrate import upgrade
 from bridge.errors import BridgeError
 from bridge.model import Evidence, JobFacts, PosixAccount, UnverifiedToken
 from bridge.oidc.verifier import Audience, Verifier
-from bridge.policy.bundle import load_bundle
+from bridge.people.acts import Acts
+from bridge.people.adopting import AdoptionDesk
+from bridge.people.callers import Caller, Callers
+from bridge.people.consenting import ConsentDesk
+from bridge.people.kill_switches import KillDesk
+from bridge.people.linking import LinkDesk
+from bridge.people.tokens import TokenSeal
+from bridge.policy.bundle import load_bundle, parse_bundle
 from bridge.policy.engine import Engine
+from bridge.policy.files import read_files
 from bridge.runs.live import LiveRun, Runs, Workshop
 from bridge.runs.task import StageTask
 from bridge.seal import GrantSeal, Seal
+from bridge.sealed import RevisionMark, SealedRegister
+from bridge.standing import RegisterCache
 from bridge.ticketing import ClaimBook, TicketDesk
 from runner import wire
-from tests.fakes import FakeAcceptor, FakeCluster, FakeDirectory, FakeImpersonator, FakeJobCheck
+from tests.fakes import REALM, FakeAcceptor, FakeCluster, FakeDirectory, FakeImpersonator, FakeJobCheck, FakeSignIn
 
 CHECKOUT = Path(__file__).parents[3]
 POLICIES = CHECKOUT / "policies"
@@ -84,7 +95,7 @@ class OneKey:
 class Broker:
     """The broker's parts, put together as ``broker.main`` does."""
 
-    def __init__(self, database: str, key: RSAPrivateKey) -> None:
+    def __init__(self, database: str, key: RSAPrivateKey, state: Path) -> None:
         self.engine = open_database(database)
         upgrade(self.engine)
         self.ledger = SqlLedger(self.engine, Writer.new("broker@bench"))
@@ -93,7 +104,9 @@ class Broker:
         self.jobs, self.directory = FakeJobCheck(), FakeDirectory(*PEOPLE)
         self.impersonator, self.claims = FakeImpersonator(), ClaimBook()
         self.policy = Engine(load_bundle(POLICIES))
-        seal = GrantSeal(Seal(b"s" * 32))
+        seal, acceptor = Seal(b"s" * 32), FakeAcceptor()
+        grant_seal = GrantSeal(seal)
+        self.register = SealedRegister(self.ledger, seal, RevisionMark(state / "register-head"))
         self.admission = Admission(
             verifier=Verifier([Audience(ISSUER, AUDIENCE, 6 * 3600)], OneKey(key.public_key())),
             jobs=self.jobs,
@@ -101,13 +114,47 @@ class Broker:
             directory=self.directory,
             ledger=self.ledger,
             impersonator=self.impersonator,
-            seal=seal,
+            seal=grant_seal,
+            register=self.register,
             clock=self.clock,
         )
         clusters = tuple(self.policy.bundle.clusters.by_name.values())
         self.tickets = TicketDesk(
-            self.ledger, self.impersonator, FakeAcceptor(), lambda: clusters, seal, self.clock, self.claims
+            self.ledger,
+            self.impersonator,
+            acceptor,
+            lambda: clusters,
+            grant_seal,
+            self.register,
+            self.clock,
+            self.claims,
         )
+        acts, rules, issuers = Acts(self.ledger), lambda: self.policy.bundle.accounts, frozenset({ISSUER})
+        self.sign_in = FakeSignIn(ISSUER)
+        self.people = PeopleDesk(
+            callers=Callers(acceptor, REALM, lambda: self.policy.bundle.roles),
+            linking=LinkDesk(
+                self.register, acts, rules, self.directory, {ISSUER: self.sign_in}, issuers, TokenSeal(seal), self.clock
+            ),
+            consenting=ConsentDesk(self.register, acts, rules, self.directory, issuers, self.clock),
+            killing=KillDesk(self.register, acts, issuers, self.clock),
+            adopting=AdoptionDesk(self.register, acts),
+        )
+
+    def caller(self, principal: str) -> Caller:
+        """Somebody who shows a ticket."""
+        return self.people.callers.by_negotiate(f"Negotiate {principal}")
+
+    def use(self, **files: str) -> None:
+        """Work with the shipped policies, in which the files named ``accounts`` and so on have these words added."""
+        texts = dict(read_files(POLICIES))
+        for name, text in files.items():
+            texts[f"{name}.toml"] = texts.get(f"{name}.toml", "") + text
+        self.use_texts(texts)
+
+    def use_texts(self, texts: dict[str, str]) -> None:
+        """Work with these policies."""
+        self.policy = Engine(parse_bundle(texts))
 
     def evidence(self, job_id: int = 301, user_id: int = 101, **changes: Any) -> Evidence:
         """What a runner presents for a job; ``claims`` changes those of its token."""
@@ -160,7 +207,11 @@ class Broker:
     @contextmanager
     def serving(self, socket_path: Path) -> Iterator[BrokerClient]:
         """Answer on a socket, as the broker's process does."""
-        server = BrokerServer(listen(socket_path), frozenset({0}), Desk(self.admission, self.tickets).handlers())
+        server = BrokerServer(
+            listen(socket_path),
+            frozenset({0}),
+            {**Desk(self.admission, self.tickets).handlers(), **self.people.handlers()},
+        )
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
@@ -178,7 +229,10 @@ class Web:
         self.pool = LoginPool(cluster.connect)
         self.poller = Poller(fast_seconds=0.005, slow_seconds=0.01)
         self.poller.start()
-        self.runs = Runs(Workshop(ledger, client, self.pool, self.poller, "/usr/lib/ci-bridge/ci-bridge-job"))
+        self.register = RegisterCache()
+        self.runs = Runs(
+            Workshop(ledger, client, self.pool, self.poller, self.register, "/usr/lib/ci-bridge/ci-bridge-job")
+        )
 
     def stop(self) -> None:
         """End as the application does."""

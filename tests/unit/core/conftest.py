@@ -29,9 +29,9 @@ def database(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def broker(database: str, signing_key: rsa.RSAPrivateKey) -> Iterator[Broker]:
+def broker(database: str, signing_key: rsa.RSAPrivateKey, tmp_path: Path) -> Iterator[Broker]:
     """The broker's parts over a migrated ledger."""
-    broker = Broker(database, signing_key)
+    broker = Broker(database, signing_key, tmp_path)
     yield broker
     broker.engine.dispose()
 

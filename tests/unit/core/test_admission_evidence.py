@@ -152,3 +152,50 @@ def test_a_claims_name_of_any_form_fits_on_record(broker: Broker, name: str) -> 
 def test_ordinary_tokens_leave_nothing_unknown(broker: Broker) -> None:
     broker.admission.admit(broker.evidence())
     assert all("unknown_claims" not in record["detail"] for record in broker.records())
+
+
+PINNED = """
+@id("own-config-and-runner")
+@reason("the job's configuration or runner is not this project's own.")
+forbid (principal, action == Action::"run_as", resource)
+unless {
+  context has ci_config_ref_uri &&
+  context.ci_config_ref_uri == "gitlab.realm.test/chem/water//.gitlab-ci.yml@refs/heads/main" &&
+  context has ci_config_sha && context.ci_config_sha == "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" &&
+  context.runner_id == 1
+};
+"""
+OWN = {
+    "ci_config_ref_uri": "gitlab.realm.test/chem/water//.gitlab-ci.yml@refs/heads/main",
+    "ci_config_sha": "a" * 40,
+}
+
+
+@pytest.mark.threat("T13")
+@pytest.mark.parametrize(
+    "claims",
+    [
+        OWN | {"ci_config_ref_uri": "gitlab.realm.test/evil/templates//.gitlab-ci.yml@refs/heads/main"},
+        OWN | {"ci_config_ref_uri": "gitlab.realm.test/chem/water//other.yml@refs/heads/main"},
+        OWN | {"ci_config_ref_uri": "gitlab.realm.test/chem/water//.gitlab-ci.yml@refs/heads/try"},
+        OWN | {"ci_config_ref_uri": "gitlab.realm.test/chem/water//.gitlab-ci.yml@refs/heads/main "},
+        OWN | {"ci_config_sha": "b" * 40},
+        {"ci_config_sha": "a" * 40},
+        {"ci_config_ref_uri": OWN["ci_config_ref_uri"]},
+        # GitLab's word for a configuration that is not in the project, e.g. at a remote address.
+        {"ci_config_ref_uri": None, "ci_config_sha": None},
+        OWN | {"runner_id": 2},
+    ],
+    ids=map(str, range(9)),
+)
+def test_a_pinned_project_runs_no_other_configuration_and_on_no_other_runner(
+    broker: Broker, claims: dict[str, Any]
+) -> None:
+    texts = dict(broker.policy.bundle.files)
+    broker.use_texts(
+        {name: text for name, text in texts.items() if name != "cases/people.toml"} | {"pin.cedar": PINNED}
+    )
+    assert broker.admission.admit(broker.evidence(claims=OWN)).grant.account.name == "alice"
+    error = refused(lambda: broker.admission.admit(broker.evidence(302, claims=claims)))
+    assert (error.code, error.context["policy_ids"]) == ("policy.forbidden", ("own-config-and-runner",))
+    assert len(broker.impersonator.asked) == 1

@@ -25,7 +25,7 @@ from tests.fakes import FakeCluster
 def still(signing_key: rsa.RSAPrivateKey) -> Iterator[tuple[str, Broker]]:
     """A server, and its broker, for requests that change nothing."""
     directory = Path(tempfile.mkdtemp(prefix="core-"))
-    broker = Broker(f"sqlite:///{directory}/bridge.sqlite3", signing_key)
+    broker = Broker(f"sqlite:///{directory}/bridge.sqlite3", signing_key, directory)
     with (
         broker.serving(directory / "b.sock") as client,
         serving(make_parts(broker.ledger, client, FakeCluster())) as url,

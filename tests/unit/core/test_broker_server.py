@@ -19,6 +19,7 @@ from bridge import errors
 from bridge.audit.record import RecordType
 from bridge.broker.client import BrokerClient
 from bridge.broker.keyevents import RecordedKeyEvents
+from bridge.broker.peer import Peer
 from bridge.broker.server import Answer, BrokerServer, listen
 from bridge.errors import BridgeError, Defect, Outage
 from runner import wire
@@ -33,7 +34,7 @@ class Handlers:
         self.error: Exception | None = None
         self.asked: list[Mapping[str, Any]] = []
 
-    def echo(self, request: Mapping[str, Any]) -> Answer:
+    def echo(self, request: Mapping[str, Any], peer: Peer) -> Answer:
         """Give back what came, or fail."""
         self.asked.append(request)
         if self.error is not None:
@@ -188,7 +189,7 @@ def test_what_breaks_inside_leaves_no_detail(path: Path, handlers: Handlers, pla
 def test_requests_do_not_wait_for_each_other(short_path: Path) -> None:
     gate, path = threading.Barrier(8, timeout=10), short_path / "b.sock"
 
-    def meet(request: Mapping[str, Any]) -> Answer:
+    def meet(request: Mapping[str, Any], peer: Peer) -> Answer:
         gate.wait()
         return {}, b""
 
@@ -335,7 +336,7 @@ def test_key_changes_that_can_not_be_recorded_stop_nothing(broker: Broker) -> No
 
 def test_the_broker_survives_a_moment_without_descriptors(short_path: Path) -> None:
     failing = _Failing(listen(short_path / "b.sock"))
-    server = BrokerServer(failing, frozenset({os.geteuid()}), {"ping": lambda request: ({}, b"")})  # type: ignore[arg-type]
+    server = BrokerServer(failing, frozenset({os.geteuid()}), {"ping": lambda request, peer: ({}, b"")})  # type: ignore[arg-type]
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     assert BrokerClient(short_path / "b.sock").ask("ping")[0] == {"ok": True}

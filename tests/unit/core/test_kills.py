@@ -39,7 +39,8 @@ def kill(broker: Broker, scope: KillScope = KillScope.USER) -> None:
     """Throw a switch that stops alice."""
     target = {"issuer": None, "number": None, "account": None} | TARGETS[scope]
     switch = KillSwitch(SWITCH, scope, reason="r", actor="root(0)", created_at=datetime.now(UTC), **target)
-    kills.throw(broker.ledger, switch)
+    with broker.register.begin() as (tx, _):
+        tx.kill(switch)
 
 
 @pytest.fixture(params=TARGETS, ids=str)
@@ -58,7 +59,7 @@ def live(web: Web, broker: Broker) -> LiveRun:
 @pytest.fixture
 def watch(web: Web, broker: Broker) -> Iterator[KillWatch]:
     """The loop that looks at the switches."""
-    watch = KillWatch(broker.ledger, web.runs, Stopper(web.runs), every_seconds=0.01)
+    watch = KillWatch(broker.ledger, web.register, web.runs, Stopper(web.runs), every_seconds=0.01)
     watch.start()
     yield watch
     watch.stop()
@@ -81,7 +82,7 @@ def test_others_are_admitted_and_after_the_lift_everybody(broker: Broker) -> Non
     kill(broker)
     assert broker.admission.admit(broker.evidence(302, 102)).grant.account.name == "bob"
     refused(lambda: broker.admission.admit(broker.evidence()))
-    kills.lift(broker.ledger, SWITCH, "root(0)", "r")
+    broker.people.killing.lift(broker.people.callers.by_socket(0, "root(0)"), SWITCH, "r")
     assert broker.admission.admit(broker.evidence()).attempt == 1
 
 
@@ -267,7 +268,7 @@ def test_a_run_of_an_earlier_process_is_ended_once_its_executor_is_back(
     web.stop()
     kill(broker)
     second = Web(broker.ledger, client, cluster)
-    watch = KillWatch(broker.ledger, second.runs, Stopper(second.runs), every_seconds=0.01)
+    watch = KillWatch(broker.ledger, second.register, second.runs, Stopper(second.runs), every_seconds=0.01)
     watch.start()
     back = second.runs.authenticate(live.run.run_id, live.session)
     wait_until(lambda: back.run.state is RunState.ENDED, "the end of the run")

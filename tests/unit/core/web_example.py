@@ -30,6 +30,7 @@ from bridge.runs.nodes import NodeDesk
 from bridge.runs.stopping import Stopper
 from bridge.runs.watch import JobWatch
 from bridge.settings import Settings, parse
+from bridge.standing import RegisterCache
 from tests.fakes import FakeCluster
 
 HOST = "bridge.realm.test"
@@ -57,11 +58,12 @@ def settings() -> Settings:
 def make_parts(ledger: SqlLedger, broker: BrokerClient, cluster: FakeCluster) -> Parts:
     """As ``api.app.make_parts``, with a pretended cluster."""
     pool, poller = LoginPool(cluster.connect), Poller(fast_seconds=0.005, slow_seconds=0.01)
-    runs = Runs(Workshop(ledger, broker, pool, poller, "/usr/lib/ci-bridge/ci-bridge-job"))
+    register = RegisterCache()
+    runs = Runs(Workshop(ledger, broker, pool, poller, register, "/usr/lib/ci-bridge/ci-bridge-job"))
     stopper = Stopper(runs)
-    kills = KillWatch(ledger, runs, stopper, every_seconds=0.01)
+    kills = KillWatch(ledger, register, runs, stopper, every_seconds=0.01)
     jobs = JobWatch(runs, stopper, {}, every_seconds=15)
-    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs)
+    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs, broker, ledger)
 
 
 @contextmanager

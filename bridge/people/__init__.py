@@ -1,0 +1,1 @@
+"""What people may say and do about accounts and jobs, each proven to be who they are. Runs in the broker."""
