@@ -7,6 +7,7 @@ from dataclasses import asdict
 import typer
 
 from bridge.cli.audit import AsJson
+from bridge.cli.ledger import has_database, open_ledger
 from bridge.cli.output import FAILED, explained, print_json
 from bridge.cli.service import Config
 from bridge.doctor.finding import Finding, State
@@ -18,8 +19,10 @@ _COLOURS = {State.OK: typer.colors.GREEN, State.FAILED: typer.colors.RED, State.
 
 @explained
 def doctor(as_json: AsJson = False, config: Config = None) -> None:
-    """Check issuers, clocks and the rows of accounts.toml; exit code 1 where something is wrong."""
-    sections = {"identity": list(check_identity(load(config)))}
+    """Check issuers, clocks, rows of accounts.toml and links; exit code 1 where something is wrong."""
+    settings = load(config)
+    ledger = open_ledger(settings, "ci-bridge doctor") if has_database(settings) else None
+    sections = {"identity": list(check_identity(settings, ledger))}
     bad = any(finding.state is State.FAILED for findings in sections.values() for finding in findings)
     if as_json:
         document = {name: [asdict(finding) for finding in findings] for name, findings in sections.items()}

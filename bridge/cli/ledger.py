@@ -19,10 +19,16 @@ def open_ledger(settings: Settings, command: str) -> SqlLedger:
     ``command`` is what the log names as the writer, e.g. ``ci-bridge audit``.
     """
     url = settings.database.url
-    if url.startswith(SQLITE) and not Path(url.removeprefix(SQLITE)).is_file():
+    if not has_database(settings):
         raise RequestRefused(
             "audit.no_database",
             f"There is no database {url.removeprefix(SQLITE)}.",
             "Name the right settings file with --config, or run 'ci-bridge db upgrade' first.",
         )
     return SqlLedger(open_database(url), Writer.new(command))
+
+
+def has_database(settings: Settings) -> bool:
+    """Whether there is a database to open, as far as that can be known before: SQLite's is a file."""
+    url = settings.database.url
+    return not url.startswith(SQLITE) or Path(url.removeprefix(SQLITE)).is_file()

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 
-from bridge.doctor.accounts import check_accounts
+from bridge.doctor.accounts import check_accounts, check_links
 from bridge.doctor.finding import Finding, State
 from bridge.errors import Outage
 from bridge.model import PosixAccount
 from bridge.policy.accounts import parse_accounts
 from bridge.policy.directory import account_unknown
+from bridge.register import Link, LinkMethod, LinkState
 
 ROWS = """
 [floor]
@@ -89,3 +91,22 @@ def test_rows_that_resolve_are_counted_and_not_listed(findings: list[Finding]) -
 def test_a_finding_that_is_not_good_needs_a_remedy() -> None:
     with pytest.raises(ValueError, match="remedy"):
         Finding("issuer-tls", "x", State.FAILED, "broken")
+
+
+def test_links_in_force_that_no_job_can_use_are_named() -> None:
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    links = [
+        Link(f"L{number}", "https://gitlab.realm.test", number, "", name, uid, LinkMethod.ADMIN, state, "ada", now)
+        for number, name, uid, state in [
+            (1, "alice", 2001, LinkState.ACTIVE),
+            (2, "gone", 2002, LinkState.ACTIVE),
+            (3, "reused", 2003, LinkState.REVOKED),
+            (4, "alice", 2099, LinkState.ACTIVE),
+        ]
+    ]
+    *bad, last = check_links(links, parse_accounts(ROWS), Table())
+    assert [(one.state, one.subject.partition(":")[0]) for one in bad] == [(State.FAILED, "L2"), (State.FAILED, "L4")]
+    assert "account.unknown" in bad[0].detail
+    assert "account.uid_changed" in bad[1].detail
+    assert "ci-bridge account end L4" in bad[1].remedy
+    assert (last.state, last.detail) == (State.OK, "1 of 3 links resolve")
