@@ -19,6 +19,8 @@ URL = f"https://{spec('bridge').fqdn}:{PORT}"
 AUDIENCE = f"https://{spec('bridge').fqdn}"
 CONFIG = "/etc/ci-bridge/bridge.toml"
 POLICIES = "/etc/ci-bridge/policies"
+OAUTH_CLIENT = "ci-bridge-of-the-realm"
+_OAUTH_SECRET = "/etc/ci-bridge/oauth.secret"  # noqa: S105 - where it lies
 
 _SETTINGS = f"""\
 policies = "{POLICIES}"
@@ -28,6 +30,8 @@ url = "{forge.URL}"
 audience = "{AUDIENCE}"
 ca_file = "{tls.CA_PATH}"
 job_token_evidence = true
+oauth_client_id = "{OAUTH_CLIENT}"
+oauth_client_secret_file = "{_OAUTH_SECRET}"
 
 [database]
 url = "sqlite:////var/lib/ci-bridge/bridge.sqlite3"
@@ -40,6 +44,7 @@ http_service = "HTTP/{spec("bridge").fqdn}"
 [web]
 host = "{spec("bridge").address}"
 port = {PORT}
+url = "{URL}"
 tls_certificate = "{tls.CERTIFICATE_PATH}"
 tls_key = "{tls.KEY_PATH}"
 public_hosts = ["{spec("bridge").fqdn}"]
@@ -60,10 +65,10 @@ SERVICE = Service(
 )
 
 
-def ci_bridge(realm: Realm, *arguments: str, check: bool = True) -> str:
-    """Run the `ci-bridge` command on the bridge's host as web's user; its standard output."""
+def ci_bridge(realm: Realm, *arguments: str, check: bool = True, user: str = "ci-bridge") -> str:
+    """Run the `ci-bridge` command on the bridge's host, as web's user unless told otherwise; its standard output."""
     argv = [*COMMAND, *arguments, "--config", CONFIG]
-    return realm.host("bridge").run(argv, user="ci-bridge", check=check).stdout.decode()
+    return realm.host("bridge").run(argv, user=user, check=check).stdout.decode()
 
 
 def _configure(realm: Realm) -> None:
@@ -74,11 +79,19 @@ def _configure(realm: Realm) -> None:
             host.write(f"{POLICIES}/{path.relative_to(CHECKOUT / 'policies')}", path.read_bytes())
 
 
+def _register(realm: Realm) -> None:
+    """As GitLab's administrator does, who hands the secret to the bridge's."""
+    with forge.control(realm) as gitlab:
+        made = gitlab.register_application([f"{URL}/link/callback"], client_id=OAUTH_CLIENT)
+    realm.host("bridge").write(_OAUTH_SECRET, made.secret, mode=0o600, owner="ci-bridge-broker")
+
+
 def _start(realm: Realm) -> None:
     realm.start_service(SERVICE)
 
 
 STEPS: tuple[Step, ...] = (
     Step("bridge.configure", _configure, ("dress",)),
-    Step("bridge.start", _start, ("bridge.configure", "tls", "kdc.keytabs", "login.key", "gitlab.start")),
+    Step("bridge.register", _register, ("dress", "gitlab.start")),
+    Step("bridge.start", _start, ("bridge.configure", "bridge.register", "tls", "kdc.keytabs", "login.key")),
 )

@@ -8,7 +8,7 @@ import sys
 import structlog
 import typer
 
-from bridge.cli import audit, database, doctor, kill, policy, service, token
+from bridge.cli import account, audit, consent, database, doctor, kill, policy, service, token
 
 app = typer.Typer(
     name="ci-bridge",
@@ -25,6 +25,8 @@ app.add_typer(audit.app, name="audit")
 app.add_typer(policy.app, name="policy")
 app.add_typer(token.app, name="token")
 app.add_typer(kill.app, name="kill")
+app.add_typer(consent.app, name="consent")
+app.add_typer(account.app, name="account")
 
 
 def main() -> None:

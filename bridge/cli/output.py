@@ -24,8 +24,13 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=2, default=str) + "\n")
 
 
+def safe(text: object) -> str:
+    """Return somebody else's text so that a terminal shows it, and does nothing else (T45)."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in str(text))
+
+
 def explained(command: Callable[P, R]) -> Callable[P, R]:
-    """Let a command raise our errors, and the system's: two lines on standard error and exit code 1."""
+    """Let a command raise our errors, and the system's: two or three lines on standard error, and exit code 1."""
 
     @wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -34,6 +39,8 @@ def explained(command: Callable[P, R]) -> Callable[P, R]:
         except BridgeError as error:
             typer.secho(f"{error.title} [{error.code}]", fg=typer.colors.RED, err=True)
             typer.echo(f"What to do: {error.remedy}", err=True)
+            if error.reference is not None:
+                typer.echo(f"Reference: {error.reference}", err=True)
             raise typer.Exit(FAILED) from error
         except OSError as error:
             about = f" ({error.filename})" if error.filename else ""

@@ -12,6 +12,7 @@ import pytest
 
 from realm import Realm, forge, tls
 from realm.bridgehost import ci_bridge
+from realm.errors import RealmError
 from realm.gitlab.client import GitLabControl
 from tests.e2e.person import WAIT_FOR_GO, Person
 
@@ -45,7 +46,7 @@ def no_switch_left(realm: Realm) -> Iterator[None]:
     """Lift whatever a test has thrown."""
     yield
     for switch in json.loads(ci_bridge(realm, "kill", "list", "--json")):
-        ci_bridge(realm, "kill", "lift", switch["switch_id"], "--reason", "the test is over")
+        ci_bridge(realm, "kill", "lift", switch["switch_id"], "--reason", "the test is over", user="root")
 
 
 @pytest.mark.threat("T16")
@@ -77,11 +78,13 @@ def test_a_kill_switch_ends_what_runs_refuses_what_comes_and_is_lifted(
     assert [one["phase"] for one in ends] == ["intent", "ok"]
     assert all(one["detail"]["switch"] == thrown["switch_id"] for one in ends)  # type: ignore[index]
 
-    ci_bridge(realm, "kill", "lift", thrown["switch_id"], "--reason", "laptop found")
+    with pytest.raises(RealmError, match=r"caller\.role"):
+        ci_bridge(realm, "kill", "lift", thrown["switch_id"], "--reason", "laptop found")
+    ci_bridge(realm, "kill", "lift", thrown["switch_id"], "--reason", "laptop found", user="root")
     assert alice.finished(alice.push("echo ran")).status == "success"
     acts = json.loads(ci_bridge(realm, "audit", "timeline", "--reference", thrown["switch_id"], "--json"))
     assert [(one["type"], one["detail"]["act"]) for one in acts] == [("kill", "thrown"), ("kill", "lifted")]
-    assert all(one["detail"]["by"].startswith("ci-bridge(") for one in acts)
+    assert [one["detail"]["by"].partition("(")[0] for one in acts] == ["local:ci-bridge", "local:root"]
 
 
 @pytest.mark.threat("T16")
@@ -90,8 +93,9 @@ def test_a_switch_thrown_while_web_is_down_ends_the_job_once_it_is_back(realm: R
     job = alice.push(WAIT_FOR_GO)
     alice.waits(job)
     slurm_id = alice.slurm_id(job)
-    realm.stop_service("bridge", signal.SIGKILL)
+    realm.host("bridge").run(["pkill", "-STOP", "-f", "serve --web-only"])
     ci_bridge(realm, "kill", "account", "alice", "--reason", "laptop stolen")
+    realm.stop_service("bridge", signal.SIGKILL)
     assert slurm_state(realm, slurm_id) == "RUNNING"
     realm.restart_service("bridge")
     seconds_until_ended(realm, slurm_id, time.monotonic())

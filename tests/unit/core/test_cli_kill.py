@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +17,14 @@ from bridge.cli import operator
 
 
 @pytest.fixture
-def config(broker: Broker, database: str, tmp_path: Path) -> str:
-    """A settings file with one GitLab, that of the bench, and its database."""
-    path = Path(_settings(tmp_path, database))
-    text = path.read_text()
+def config(broker: Broker, database: str, tmp_path: Path, short_path: Path) -> Iterator[str]:
+    """A settings file with one GitLab, that of the bench, its database, and its broker at work."""
+    path, socket = Path(_settings(tmp_path, database)), short_path / "broker.sock"
+    text = path.read_text().replace("[broker]", f'[broker]\nsocket = "{socket}"')
     start = text.index('url = "https://')
     path.write_text(f'{text[:start]}url = "{ISSUER}"{text[text.index(chr(10), start) :]}')
-    return str(path)
+    with broker.serving(socket):
+        yield str(path)
 
 
 def shown(*words: str) -> Any:
@@ -91,7 +93,7 @@ def test_people_read_what_was_stopped_and_why(broker: Broker, config: str) -> No
 )
 def test_what_would_stop_nobody_is_refused(broker: Broker, config: str, words: tuple[str, ...], code: str) -> None:
     failed(run(*words, "--config", config), code)
-    assert broker.records() == []
+    assert [one["phase"] for one in broker.records()] in ([], ["denied"])
 
 
 def test_lifting_twice_is_refused(broker: Broker, config: str) -> None:
