@@ -10,8 +10,9 @@ import pytest
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 
-from bridge.api import executor, health, node
+from bridge.api import consent, executor, health, kills, links, node, people
 from bridge.lifecycle import LOGIN_TRANSITIONS, RUN_TRANSITIONS, SLURM_TRANSITIONS
+from bridge.web import account, linking, style
 from runner.login import agent
 
 PAGE = (error_codes.CHECKOUT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -39,6 +40,12 @@ def listed(heading: str) -> set[str]:
 def test_the_calls_of_executor_and_node_are_the_routes() -> None:
     assert listed("The HTTP contract, executor to web") == routes(executor.router, health.router)
     assert listed("The HTTP contract, node to web") == routes(node.router)
+
+
+def test_the_calls_and_pages_of_people_are_the_routes() -> None:
+    api = routes(people.router, links.router, consent.router, kills.router)
+    assert listed("The HTTP contract, people to web") == api
+    assert listed("The pages") == routes(account.router, linking.router, style.router)
 
 
 def test_the_fields_of_an_admission_are_listed() -> None:

@@ -9,7 +9,7 @@ import error_codes
 import pytest
 from pydantic import BaseModel
 
-from bridge.policy import accounts, cases, clusters, envelopes
+from bridge.policy import accounts, cases, clusters, envelopes, roles
 
 PAGE = error_codes.CHECKOUT / "docs" / "policy.md"
 SCHEMA = error_codes.CHECKOUT / "policies" / "schema.cedarschema"
@@ -52,7 +52,13 @@ def test_every_key_of_a_cluster_is_explained() -> None:
 def test_every_key_of_the_accounts_is_explained() -> None:
     tables: dict[str, type[BaseModel]]
     tables = {"floor": accounts._FloorTable, "denied": accounts._DeniedTable, "account": accounts._RowTable}
+    tables |= {"links": accounts._LinksTable, "provider": accounts._ProviderTable, "consent": accounts._ConsentTable}
     assert keys("accounts.toml") == {f"{name}.{key}" for name, table in tables.items() for key in table.model_fields}
+
+
+def test_every_role_and_key_of_the_roles_is_explained() -> None:
+    assert keys("roles.toml") == {f"member.{key}" for key in roles._MemberTable.model_fields}
+    assert [role.value for role in roles.Role if f"`{role.value}`" not in section("roles.toml")] == []
 
 
 @pytest.mark.parametrize("table", [cases.Posix, cases.Asked, cases.Expected])

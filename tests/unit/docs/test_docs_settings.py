@@ -54,6 +54,10 @@ def _toml(value: Any) -> str:
     return "none" if value is None else f"`{json.dumps(value)}`"
 
 
+def test_every_setting_of_the_client_file_is_explained_with_its_default() -> None:
+    assert rows("client.toml") == dict(fields(bridge_settings.ClientSettings))
+
+
 def test_bridge_toml_is_explained_with_its_defaults() -> None:
     assert rows("bridge.toml") == dict(fields(bridge_settings.Settings))
 
