@@ -249,14 +249,18 @@ def test_after_the_commit_and_only_then_others_are_told(ledger: Ledger) -> None:
     assert len(seen) == 1
 
 
-def test_a_head_that_is_gone_reads_as_none_and_can_not_be_set(ledger: Ledger, engine: Engine) -> None:
+def test_a_head_that_is_gone_reads_as_none_and_can_only_begin_anew(ledger: Ledger, engine: Engine) -> None:
     put(ledger, link())
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM register_head"))
     with ledger.read() as view:
         assert view.register_head() == RegisterHead(0, b"")
-    with pytest.raises(Defect, match=r"db\.integrity"):
-        put(ledger, ENDED)
+    with pytest.raises(Defect, match=r"db\.integrity"), ledger.begin() as tx:
+        tx.set_register_head(RegisterHead(2, b"seal"))
+    with ledger.begin() as tx:
+        tx.set_register_head(RegisterHead(1, b"seal"))
+    with ledger.read() as view:
+        assert view.register_head() == RegisterHead(1, b"seal")
 
 
 @pytest.mark.threat("T21")

@@ -4,13 +4,15 @@ import pwd
 from dataclasses import replace
 
 import pytest
-from policy_examples import ALICE, ISSUER
+from policy_examples import ALICE, ISSUER, identity
 
 from bridge.errors import BridgeError, Outage, PolicyRefused
 from bridge.model import PosixAccount
-from bridge.policy.accounts import resolve
+from bridge.policy import linked
+from bridge.policy.accounts import AccountRules
 from bridge.policy.bundle import Bundle
 from bridge.policy.directory import Directory, NssDirectory, account_unknown
+from bridge.register import FIRST_REVISION, Register
 
 
 class Fixed:
@@ -25,6 +27,12 @@ class Fixed:
         if name not in self.accounts:
             raise account_unknown(name)
         return self.accounts[name]
+
+
+def resolve(rules: AccountRules, directory: Directory, issuer: str, user_id: int) -> PosixAccount:
+    """The account of a person whom no link of the register concerns."""
+    who = identity(issuer=issuer, user_id=user_id)
+    return linked.resolve(rules, directory, Register(FIRST_REVISION), who).account
 
 
 def code(bundle: Bundle, directory: Directory, user_id: int, issuer: str = ISSUER) -> str:
