@@ -20,19 +20,22 @@ from bridge.model import (
     Cluster,
     EvidenceLevel,
     ExternalIdentity,
+    Flavor,
     Grant,
     Identity,
     Limits,
+    Mount,
+    OnExcess,
     PosixAccount,
     SlurmPlan,
 )
 
 T = TypeVar("T")
 
-_TYPES = (Grant, Identity, ExternalIdentity, PosixAccount, Cluster, SlurmPlan, Limits)
+_TYPES = (Grant, Identity, ExternalIdentity, PosixAccount, Cluster, Mount, SlurmPlan, Limits)
 _HINTS: dict[type, dict[str, Any]] = {one: get_type_hints(one) for one in _TYPES}
 
-_IDENTITIES_FIRST = {
+_IDENTITIES_FIRST: dict[str, Any] = {
     "evidence": EvidenceLevel.SIGNED.value,
     "ref_path": None,
     "user_access_level": None,
@@ -44,14 +47,29 @@ _IDENTITIES_FIRST = {
     "groups": None,
 }
 
+_WITHOUT_CHOICES: dict[str, dict[str, Any]] = {
+    "grant": {"notes": [], "link_id": None},
+    "limits": {
+        "targets": None,
+        "mounts": None,
+        "mdt_flavor": Flavor.NULL.value,
+        "ost_flavor": Flavor.NULL.value,
+        "evidence": EvidenceLevel.INTROSPECTED.value,
+        "on_excess": OnExcess.REFUSE.value,
+    },
+    "cluster": {"mounts": [], "login_hosts": []},
+}
+
 _Absent = dict[str, dict[str, Any]]
 
 _RELEASES: tuple[_Absent, ...] = (
     {},
-    {"grant": {"link_id": None}},
-    {"grant": {"link_id": None}, "identity": _IDENTITIES_FIRST},
+    _WITHOUT_CHOICES,
+    _WITHOUT_CHOICES | {"identity": _IDENTITIES_FIRST},
 )
 """What each release did not write, by object, and what its absence means; the newest comes first."""
+
+_PLACES: dict[str, type] = {"grant": Grant, "identity": Identity, "limits": Limits, "cluster": Cluster}
 
 
 def to_json(grant: Grant) -> bytes:
@@ -74,24 +92,28 @@ def from_json(data: bytes) -> Grant:
 
 def _release_of(members: Any) -> _Absent:
     """Which release wrote this, by the members that it has; the newest where none fits, which then is refused."""
-    written = _HINTS[Grant].keys(), _HINTS[Identity].keys()
+    found = {place: _part(members, place).keys() for place in _PLACES}
     for absent in _RELEASES:
-        expected = tuple(
-            names - absent.get(place, {}).keys() for names, place in zip(written, ("grant", "identity"), strict=True)
-        )
-        if (members.keys(), members["identity"].keys()) == expected:
+        if found == {place: _HINTS[kind].keys() - absent.get(place, {}).keys() for place, kind in _PLACES.items()}:
             return absent
     return {}
 
 
+def _part(members: dict[str, Any], place: str) -> dict[str, Any]:
+    part: dict[str, Any] = members if place == "grant" else members[place]
+    return part
+
+
 def _completed(members: dict[str, Any], absent: _Absent) -> dict[str, Any]:
-    return members | absent.get("grant", {}) | {"identity": members["identity"] | absent.get("identity", {})}
+    parts = {place: members[place] | more for place, more in absent.items() if place != "grant"}
+    return members | parts | absent.get("grant", {})
 
 
 def _shortened(members: dict[str, Any], absent: _Absent) -> dict[str, Any]:
-    kept = {name: value for name, value in members.items() if name not in absent.get("grant", {})}
-    left_out = absent.get("identity", {})
-    return kept | {"identity": {name: one for name, one in members["identity"].items() if name not in left_out}}
+    for place, more in absent.items():
+        for name in more:
+            del _part(members, place)[name]
+    return members
 
 
 def _plain(value: Any) -> Any:

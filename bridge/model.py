@@ -177,6 +177,54 @@ class SlurmPlan:
     exclusive: bool = False
 
 
+class Flavor(enum.StrEnum):
+    """How Lustre protects what it sends, weakest first (Lustre manual, "Secure RPC Flavors")."""
+
+    NULL = "null"
+    """Nothing is proven."""
+    KRB5N = "krb5n"
+    """Who the user is; nothing else."""
+    KRB5A = "krb5a"
+    """And that headers were not changed."""
+    KRB5I = "krb5i"
+    """And that data was not changed."""
+    KRB5P = "krb5p"
+    """And nobody reads it on the way."""
+
+    @property
+    def strength(self) -> int:
+        """Greater is stronger."""
+        return tuple(Flavor).index(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A Lustre file system as nodes of a cluster have it mounted, and the flavors that it must have there."""
+
+    name: str
+    """By which ``limits.toml`` names it."""
+    fsname: str
+    nids: tuple[str, ...]
+    """Of the MGS, e.g. ``10.0.0.1@tcp``; failover partners after another."""
+    subdirectory: str
+    """What of the file system is mounted; ``/`` is all of it."""
+    mountpoint: str
+    mdt_flavor: Flavor
+    """From client to metadata targets (direction ``cli2mdt``)."""
+    ost_flavor: Flavor
+    """From client to object targets (direction ``cli2ost``)."""
+    project_id: int | None = None
+    """Lustre's number of the project whose quota and directory it is."""
+
+
+class OnExcess(enum.StrEnum):
+    """What happens to a job that asks for more than a limit."""
+
+    REFUSE = "refuse"
+    CLAMP = "clamp"
+    """It gets the limit, and its log says so."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cluster:
     """A cluster as ``clusters.toml`` describes it."""
@@ -199,6 +247,20 @@ class Cluster:
     login_ccache: str
     nodes: tuple[str, ...]
     """Fully qualified names of the hosts that may ask for tickets of jobs that run on them."""
+    mounts: tuple[Mount, ...] = ()
+    """What nodes have mounted; in a grant only what the run may rely on."""
+    login_hosts: tuple[str, ...] = ()
+    """Further login nodes, to be tried in this order where ``login_host`` can't be used."""
+
+    @property
+    def login_names(self) -> tuple[str, ...]:
+        """Every login node, in the order in which they are tried."""
+        return tuple(dict.fromkeys((self.login_host, *self.login_hosts)))
+
+    @property
+    def ssh_targets(self) -> tuple[str, ...]:
+        """Service principals without realm of every login node's SSH server."""
+        return tuple(f"host/{name}" for name in self.login_names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +283,17 @@ class Limits:
     """Life of every ticket that the run gets."""
     job_token_on_nodes: bool
     """Whether CI_JOB_TOKEN stays in scripts that run on compute nodes."""
+    targets: tuple[str, ...] | None = None
+    """Of the cluster's ticket targets those that tickets may name; None: all of them."""
+    mounts: tuple[str, ...] | None = None
+    """Of the cluster's mounts those that the run relies on; None: all of them."""
+    mdt_flavor: Flavor = Flavor.NULL
+    """The weakest that a mount of the run may have to its metadata targets."""
+    ost_flavor: Flavor = Flavor.NULL
+    evidence: EvidenceLevel = EvidenceLevel.INTROSPECTED
+    """The weakest that a job may show; ``id_token`` refuses a job token alone."""
+    on_excess: OnExcess = OnExcess.REFUSE
+    """What happens to a job that asks for more of a number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +313,8 @@ class Grant:
     """One line for the job log: why this person runs as this account."""
     link_id: str | None = None
     """The register's link by which the person has the account; None where a row of ``accounts.toml`` says so."""
+    notes: tuple[str, ...] = ()
+    """Lines for the job log: what the job gets less of than it asked for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from types import MappingProxyType
 from typing import Final
 
@@ -22,6 +23,7 @@ from bridge.policy.directory import account_unknown
 from bridge.policy.files import Table, parse_toml
 from bridge.policy.names import ACCOUNT_PATTERN, AccountName
 from bridge.policy.problems import InvalidBundle, Problem
+from bridge.policy.teams import NO_TEAMS, Teams, TeamTable, teams_of
 
 FILE: Final = "accounts.toml"
 
@@ -36,6 +38,7 @@ class _RowTable(Table):
     user_id: int = Field(ge=1)
     account: AccountName
     uid: int = Field(ge=0, le=2**32 - 2)
+    expires: date | None = None
     note: str = Field(default="", max_length=200)
 
 
@@ -81,6 +84,7 @@ class _AccountsFile(Table):
     consent: _ConsentTable = _ConsentTable()
     provider: list[_ProviderTable] = Field(default=[])
     account: list[_RowTable] = Field(default=[])
+    team: list[TeamTable] = Field(default=[])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,8 @@ class AccountRow:
     user_id: int
     account: str
     uid: int
+    expires: date | None = None
+    """The last day on which it counts, in the bundle's time zone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,7 @@ class AccountRules:
     providers: tuple[TrustedProvider, ...] = ()
     ask_first: bool = False
     """Whether a project runs as nobody who has not allowed it."""
+    teams: Teams = NO_TEAMS
 
     def vouched(self, issuer: str, identities: Sequence[ExternalIdentity] | None) -> Vouched | None:
         """What a trusted provider says, as GitLab signed it; None also where two of them disagree."""
@@ -161,7 +168,11 @@ def parse_accounts(text: str) -> AccountRules:
         key = (table.issuer, table.user_id)
         if key in rows:
             raise InvalidBundle([Problem(FILE, None, f"user {table.user_id} of {table.issuer} has two rows")])
-        rows[key] = AccountRow(table.issuer, table.user_id, table.account, table.uid)
+        rows[key] = AccountRow(table.issuer, table.user_id, table.account, table.uid, table.expires)
+    try:
+        teams = teams_of(file.team)
+    except ValueError as error:
+        raise InvalidBundle([Problem(FILE, None, str(error))]) from error
     return AccountRules(
         rows=MappingProxyType(rows),
         floor_uid=file.floor.uid,
@@ -173,16 +184,27 @@ def parse_accounts(text: str) -> AccountRules:
             TrustedProvider(one.issuer, one.name, re.compile(one.account, re.ASCII)) for one in file.provider
         ),
         ask_first=file.consent.ask_first,
+        teams=teams,
     )
 
 
 def warnings(rules: AccountRules) -> list[Problem]:
     """Rows that load and will be refused at run time: most likely a mistake."""
-    return [
+    privileged = [
         Problem(FILE, None, f"user {row.user_id} of {row.issuer} is linked to {row.account} ({row.uid}), never allowed")
         for row in rules.rows.values()
-        if row.uid < rules.floor_uid or row.account in rules.denied_users
+        if _never(rules, row.account, row.uid)
     ]
+    privileged += [
+        Problem(FILE, None, f"a team runs as {account} ({uid}), never allowed")
+        for account, uid in sorted({(team.account, team.uid) for team in rules.teams.by_member.values()})
+        if _never(rules, account, uid)
+    ]
+    return privileged
+
+
+def _never(rules: AccountRules, account: str, uid: int) -> bool:
+    return uid < rules.floor_uid or account in rules.denied_users
 
 
 def check(rules: AccountRules, row: AccountRow, account: PosixAccount) -> None:

@@ -1,15 +1,16 @@
 """Examples that a bundle must decide as written down: ``cases/*.toml``, for authors, reviewers and tests.
 
 A case names a GitLab user, what the directory says of the account, the job and what it asks of Slurm; everything left
-out is an ordinary push to a protected branch. ``trial`` decides them.
+out is an ordinary push to a protected branch, on a Wednesday at noon UTC. ``trial`` decides them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import AwareDatetime, Field, model_validator
 
 from bridge.model import EvidenceLevel
 from bridge.policy.files import Table, parse_toml
@@ -17,6 +18,8 @@ from bridge.policy.names import AccountName, RuleName
 
 FOLDER: Final = "cases/"
 ALLOWED: Final = "allowed"
+WEDNESDAY: Final = datetime(2026, 11, 18, 12, tzinfo=UTC)
+"""When a case happens that says nothing else."""
 
 PROVEN_BY_JOB_TOKEN: Final = frozenset(
     {
@@ -114,20 +117,28 @@ class Expected(Table):
     policies: list[RuleName] | None = None
     limits: list[RuleName] | None = None
     partition: str | None = None
+    nodes: int | None = None
+    gpus: int | None = None
     time_minutes: int | None = None
 
 
-class Case(Table):
-    """One example."""
+class Situation(Table):
+    """A made-up job."""
 
-    name: str = Field(min_length=1)
     issuer: str
     user_id: int
     user_login: str = "someone"
     cluster: RuleName | None = None
+    at: AwareDatetime = WEDNESDAY
     posix: Posix = Posix()
     job: Job = Job()
     asked: Asked = Asked()
+
+
+class Case(Situation):
+    """One example."""
+
+    name: str = Field(min_length=1)
     expect: Expected
 
 
@@ -135,7 +146,23 @@ class _CasesFile(Table):
     case: list[Case] = Field(min_length=1)
 
 
+class _MadeUp(Situation):
+    """A case that need not say how it ought to come out."""
+
+    name: str = ""
+    expect: Expected | None = None
+
+
+class _MadeUpFile(Table):
+    case: list[_MadeUp] = Field(min_length=1, max_length=1)
+
+
 def parse_cases(texts: Mapping[str, str]) -> tuple[Case, ...]:
     """The cases of all files under ``cases/``; raises InvalidBundle."""
     files = [name for name in sorted(texts) if name.startswith(FOLDER)]
     return tuple(case for name in files for case in parse_toml(name, texts[name], _CasesFile).case)
+
+
+def parse_situation(name: str, text: str) -> Situation:
+    """The one ``[[case]]`` of the text, whose name and expectation may be left out; raises InvalidBundle."""
+    return parse_toml(name, text, _MadeUpFile).case[0]

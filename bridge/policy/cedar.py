@@ -2,6 +2,8 @@
 
 Rules beyond Cedar's own: every policy has an ``@id`` that no other has, a permit names at least one envelope with
 ``@limits("a b")``, and a forbid says with ``@reason("...")`` why, in a sentence that the refused person reads.
+``@expires("2027-01-31")`` names the last day on which a policy counts, in the bundle's time zone; it becomes one of the
+policy's conditions, so that one set of policies serves all days.
 """
 
 from __future__ import annotations
@@ -11,17 +13,20 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from datetime import date
 from types import MappingProxyType
 from typing import Any, Final
 
 import cedarpy
 
+from bridge.policy.calendar import number_of
 from bridge.policy.problems import InvalidBundle, Problem
 
 SCHEMA_FILE: Final = "schema.cedarschema"
-_ANNOTATIONS: Final = frozenset({"id", "limits", "reason"})
+_ANNOTATIONS: Final = frozenset({"id", "limits", "reason", "expires"})
 _ID: Final = re.compile(r"[a-z][a-z0-9-]{0,63}", re.ASCII)
 _MAX_REASON: Final = 300
+_DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 
 _PIECE: Final = re.compile(r'//[^\n]*|"(?:[^"\\]|\\.)*"|;', re.DOTALL)
 """What can hide or be the end of a policy: a comment, a string, a semicolon."""
@@ -40,6 +45,8 @@ class PolicyInfo:
     """Of a forbid: why, for the person."""
     file: str
     line: int
+    expires: date | None = None
+    """The last day on which it counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +54,11 @@ class CedarPolicies:
     """A validated policy set with its schema."""
 
     policy_set: cedarpy.PolicySet
+    """With the last days as conditions."""
     schema: cedarpy.Schema
     infos: Mapping[str, PolicyInfo]
+    text: str
+    """What ``policy_set`` was made of."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +82,15 @@ def parse_policies(texts: Mapping[str, str], limits: AbstractSet[str]) -> CedarP
         problems = _validate(statements, schema)
     if problems:
         raise InvalidBundle(problems)
-    policy_set = cedarpy.PolicySet.from_str("\n".join(statement.text for statement in statements))
-    return CedarPolicies(policy_set, schema, MappingProxyType(infos))
+    text = "\n".join(_until(one, info) for one, info in zip(statements, infos.values(), strict=True))
+    return CedarPolicies(cedarpy.PolicySet.from_str(text), schema, MappingProxyType(infos), text)
+
+
+def _until(statement: _Statement, info: PolicyInfo) -> str:
+    """The policy's text with its last day as one more condition."""
+    if info.expires is None:
+        return statement.text
+    return f"{statement.text.removesuffix(';')}\nwhen {{ context.date <= {number_of(info.expires)} }};"
 
 
 def split(file: str, text: str) -> Iterator[_Statement]:
@@ -133,7 +150,17 @@ def _info(statement: _Statement, limits: AbstractSet[str]) -> PolicyInfo:
     names = tuple((annotations.get("limits") or "").split())
     reason = annotations.get("reason")
     _check_annotations(policy["effect"], names, reason, limits)
-    return PolicyInfo(policy_id, policy["effect"], names, reason, statement.file, statement.line)
+    expires = _last_day(annotations)
+    return PolicyInfo(policy_id, policy["effect"], names, reason, statement.file, statement.line, expires)
+
+
+def _last_day(annotations: Mapping[str, str | None]) -> date | None:
+    if "expires" not in annotations:
+        return None
+    text = annotations["expires"] or ""
+    if _DAY.fullmatch(text) is None:
+        raise ValueError('@expires is not a day such as "2027-01-31"')
+    return date.fromisoformat(text)
 
 
 def _check_annotations(effect: str, names: Sequence[str], reason: str | None, limits: AbstractSet[str]) -> None:

@@ -5,16 +5,37 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from bridge.errors import PolicyRefused
-from bridge.model import Cluster
-from bridge.policy.files import Table, parse_toml
-from bridge.policy.names import AbsolutePath, CacheName, HostName, RealmName, RuleName, ServiceName
+from bridge.model import Cluster, Flavor, Mount
+from bridge.policy.files import Table, named, parse_toml
+from bridge.policy.names import (
+    AbsolutePath,
+    CacheName,
+    FsName,
+    HostName,
+    Nid,
+    NodeCacheName,
+    RealmName,
+    RuleName,
+    ServiceName,
+)
 from bridge.policy.problems import InvalidBundle, Problem
 
 FILE = "clusters.toml"
+
+
+class _MountTable(Table):
+    fsname: FsName
+    nids: list[Nid] = Field(min_length=1)
+    subdirectory: AbsolutePath = "/"
+    mountpoint: AbsolutePath
+    mdt_flavor: Annotated[Flavor, BeforeValidator(named(Flavor))]
+    ost_flavor: Annotated[Flavor, BeforeValidator(named(Flavor))]
+    project_id: int | None = Field(default=None, ge=1, le=2**32 - 1)
 
 
 class _ClusterTable(Table):
@@ -25,9 +46,11 @@ class _ClusterTable(Table):
     node_targets: list[ServiceName]
     builds_root: AbsolutePath
     cache_root: AbsolutePath
-    node_ccache: CacheName
+    node_ccache: NodeCacheName
     login_ccache: CacheName
     nodes: list[HostName] = Field(min_length=1)
+    mount: dict[RuleName, _MountTable] = Field(default={})
+    login_hosts: list[HostName] = Field(default=[], max_length=8)
 
 
 class _ClustersFile(Table):
@@ -77,4 +100,19 @@ def _cluster(name: str, table: _ClusterTable) -> Cluster:
         node_ccache=table.node_ccache,
         login_ccache=table.login_ccache,
         nodes=tuple(table.nodes),
+        login_hosts=tuple(table.login_hosts),
+        mounts=tuple(_mount(one, mount) for one, mount in table.mount.items()),
+    )
+
+
+def _mount(name: str, table: _MountTable) -> Mount:
+    return Mount(
+        name=name,
+        fsname=table.fsname,
+        nids=tuple(table.nids),
+        subdirectory=table.subdirectory,
+        mountpoint=table.mountpoint,
+        mdt_flavor=table.mdt_flavor,
+        ost_flavor=table.ost_flavor,
+        project_id=table.project_id,
     )

@@ -1,27 +1,38 @@
 """The pure decision: may this identity run as this account on this cluster, and with how much of it?
 
 Cedar says yes or no (default deny, forbid wins) and by which policies; the envelopes that the deciding permits name say
-how much. No I/O and no clock in here: the same question has the same answer.
+how much. No I/O and no clock in here: the moment is part of the question, and the same question has the same answer.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
-from typing import Any, NoReturn
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import cedarpy
 
 from bridge.errors import Defect, PolicyRefused
-from bridge.model import Cluster, EvidenceLevel, Grant, Identity, Limits, PosixAccount, SlurmRequest
+from bridge.model import Cluster, EvidenceLevel, Grant, Limits, Mount
 from bridge.policy.bundle import Bundle
+from bridge.policy.facts import entities_of, request_of
+from bridge.policy.facts import user_entity_id as user_entity_id
 from bridge.policy.limits import intersection, settle
+from bridge.policy.question import Question
 
-_RUN_AS = {"type": "Action", "id": "run_as"}
 _ADD_THE_BLOCK = (
     "This job was shown by its job token only: add an id_tokens: block with the bridge's audience to it in "
     ".gitlab-ci.yml, or ask the policy's authors."
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Cedar's answer, before limits."""
+
+    allowed: bool
+    policy_ids: tuple[str, ...]
+    """Sorted: the permits that allow, the forbids that refuse, or nothing where no permit applies."""
 
 
 class Engine:
@@ -30,40 +41,41 @@ class Engine:
     def __init__(self, bundle: Bundle) -> None:
         self.bundle = bundle
 
-    def decide(self, identity: Identity, account: PosixAccount, cluster: Cluster, request: SlurmRequest) -> Grant:
-        """The grant for ``identity`` as ``account``, which ``accounts.resolve`` has found fit for it.
+    def decide(self, question: Question) -> Grant:
+        """The grant for the question's identity as its account, which ``accounts.resolve`` has found fit for it.
 
-        Raises PolicyRefused ``policy.no_permit``, ``policy.forbidden``, or one of ``limits.*``.
+        Raises PolicyRefused ``cluster.unknown``, ``policy.no_permit``, ``policy.forbidden``, or one of ``limits.*``;
+        Defect ``policy.evaluation_failed``.
         """
-        permits = self._permits(identity, account, cluster, request)
-        envelopes = self._envelopes(permits)
-        plan = settle(request, envelopes)
+        cluster = self.bundle.clusters.choose(question.cluster)
+        verdict = self.verdict(question)
+        if not verdict.allowed:
+            self._refuse(verdict.policy_ids, question)
+        envelopes = self.envelopes(verdict.policy_ids)
+        settled = settle(question.request, envelopes)
+        limits = intersection(envelopes)
+        _require_evidence(limits, question)
         return Grant(
-            identity=identity,
-            account=account,
-            cluster=cluster,
-            plan=plan,
-            limits=intersection(envelopes),
-            policy_ids=permits,
+            identity=question.identity,
+            account=question.account,
+            cluster=_narrowed(cluster, limits),
+            plan=settled.plan,
+            limits=limits,
+            policy_ids=verdict.policy_ids,
             bundle_hash=self.bundle.content_hash,
-            reason=_reason(identity, account, permits),
+            reason=_reason(question, verdict.policy_ids),
+            notes=settled.notes,
         )
 
-    def _permits(
-        self, identity: Identity, account: PosixAccount, cluster: Cluster, request: SlurmRequest
-    ) -> tuple[str, ...]:
-        """Ids, sorted, of the permits that decide; raises PolicyRefused."""
-        user = {"type": "User", "id": user_entity_id(identity.issuer, identity.user_id)}
+    def verdict(self, question: Question) -> Verdict:
+        """Whether the policies permit it; raises Defect where one of them can not be evaluated."""
+        policies = self.bundle.policies
+        cluster = self.bundle.clusters.choose(question.cluster)
         result = cedarpy.is_authorized(
-            {
-                "principal": user,
-                "action": _RUN_AS,
-                "resource": {"type": "Account", "id": account.name},
-                "context": json.dumps(_context(identity, cluster, request)),
-            },
-            self.bundle.policies.policy_set,
-            json.dumps(_entities(user, identity, account)),
-            schema=self.bundle.policies.schema,
+            request_of(question, cluster.name, self.bundle.calendar),
+            policies.policy_set,
+            entities_of(question),
+            schema=policies.schema,
         )
         diagnostics = result.diagnostics
         if diagnostics.errors or result.decision is cedarpy.Decision.NoDecision:
@@ -74,17 +86,16 @@ class Engine:
                 "Give the reference to the administrators of the bridge.",
                 errors=tuple(diagnostics.errors),
             )
-        ids = tuple(sorted(diagnostics.id_annotations_by_reason.values()))
-        if not result.allowed:
-            self._refuse(ids, identity, account)
-        return ids
+        return Verdict(result.allowed, tuple(sorted(diagnostics.id_annotations_by_reason.values())))
 
-    def _envelopes(self, permits: tuple[str, ...]) -> list[Limits]:
+    def envelopes(self, permits: Sequence[str]) -> list[Limits]:
+        """The envelopes that the permits name, each once."""
         infos = self.bundle.policies.infos
         names = dict.fromkeys(name for policy_id in permits for name in infos[policy_id].limits)
         return [self.bundle.limits[name] for name in names]
 
-    def _refuse(self, ids: tuple[str, ...], identity: Identity, account: PosixAccount) -> NoReturn:
+    def _refuse(self, ids: tuple[str, ...], question: Question) -> NoReturn:
+        identity, account = question.identity, question.account
         who = {"user_id": identity.user_id, "account": account.name, "bundle_hash": self.bundle.content_hash}
         better = identity.evidence is EvidenceLevel.INTROSPECTED
         if not ids:
@@ -106,66 +117,56 @@ class Engine:
         )
 
 
-def user_entity_id(issuer: str, user_id: int) -> str:
-    """The Cedar entity id of a GitLab user: ``https://gitlab.example/101``."""
-    return f"{issuer}/{user_id}"
+def _require_evidence(limits: Limits, question: Question) -> None:
+    """Raises PolicyRefused ``limits.evidence`` where the job shows less than its envelopes need."""
+    if limits.evidence is EvidenceLevel.SIGNED and question.identity.evidence is not EvidenceLevel.SIGNED:
+        raise PolicyRefused(
+            "limits.evidence",
+            f"The limit '{limits.names[0]}' is for jobs with an id_token, and this job has none.",
+            _ADD_THE_BLOCK,
+            limits=limits.names,
+            user_id=question.identity.user_id,
+            account=question.account.name,
+        )
 
 
-def _context(identity: Identity, cluster: Cluster, request: SlurmRequest) -> dict[str, Any]:
-    """What policies can ask about; absent where nobody said."""
-    identities, groups = identity.user_identities, identity.groups
-    optional = {
-        "project_path": identity.project_path,
-        "namespace_id": identity.namespace_id,
-        "runner_environment": identity.runner_environment,
-        "ref_path": identity.ref_path,
-        "ci_config_ref_uri": identity.ci_config_ref_uri,
-        "ci_config_sha": identity.ci_config_sha,
-        "environment": identity.environment,
-        "environment_protected": identity.environment_protected,
-        "deployment_tier": identity.deployment_tier,
-        "user_access_level": identity.user_access_level,
-        "user_identities": None if identities is None else [asdict(one) for one in identities],
-        "groups": None if groups is None else list(groups),
-        "partition": request.partition,
-        "qos": request.qos,
-        "slurm_account": request.slurm_account,
-        "nodes": request.nodes,
-        "gpus": request.gpus,
-        "time_minutes": request.time_minutes,
-    }
-    return {
-        "cluster": cluster.name,
-        "issuer": identity.issuer,
-        "evidence": identity.evidence.value,
-        "project_id": identity.project_id,
-        "job_project_id": identity.job_project_id,
-        "pipeline_source": identity.pipeline_source,
-        "job_name": identity.job_name,
-        "ref": identity.ref,
-        "ref_type": identity.ref_type,
-        "ref_protected": identity.ref_protected,
-        "runner_id": identity.runner_id,
-        **{name: value for name, value in optional.items() if value is not None},
-    }
+def _narrowed(cluster: Cluster, limits: Limits) -> Cluster:
+    """The cluster with the targets and mounts that the run may have and no others.
+
+    Raises PolicyRefused ``limits.flavor`` where one of these mounts is weaker than the limits ask for, and
+    ``limits.empty`` where compute nodes are left without any ticket.
+    """
+    mounts = tuple(one for one in cluster.mounts if limits.mounts is None or one.name in limits.mounts)
+    for mount in mounts:
+        _require_flavor(mount, limits)
+    if limits.targets is None:
+        return replace(cluster, mounts=mounts)
+    node_targets = tuple(one for one in cluster.node_targets if one in limits.targets)
+    if cluster.node_targets and not node_targets:
+        raise PolicyRefused(
+            "limits.empty",
+            f"The limits {', '.join(limits.names)} apply together, and leave no service of {cluster.name} to reach.",
+            "Ask the policy's authors to make one of the permits narrower.",
+            limits=limits.names,
+        )
+    login_targets = tuple(one for one in cluster.login_targets if one in limits.targets)
+    return replace(cluster, mounts=mounts, login_targets=login_targets, node_targets=node_targets)
 
 
-def _entities(user: dict[str, str], identity: Identity, account: PosixAccount) -> list[dict[str, Any]]:
-    return [
-        {
-            "uid": user,
-            "attrs": {"id": identity.user_id, "issuer": identity.issuer, "login": identity.user_login},
-            "parents": [],
-        },
-        {
-            "uid": {"type": "Account", "id": account.name},
-            "attrs": {"uid": account.uid, "gid": account.gid},
-            "parents": [{"type": "PosixGroup", "id": group} for group in account.groups],
-        },
-    ]
+def _require_flavor(mount: Mount, limits: Limits) -> None:
+    for has, least in ((mount.mdt_flavor, limits.mdt_flavor), (mount.ost_flavor, limits.ost_flavor)):
+        if has.strength < least.strength:
+            raise PolicyRefused(
+                "limits.flavor",
+                f"The limit '{limits.names[0]}' needs {least} on {mount.mountpoint}, which has {has} on this cluster.",
+                "Ask the cluster's administrators to protect the file system as the policy wants it.",
+                mount=mount.name,
+                limits=limits.names,
+            )
 
 
-def _reason(identity: Identity, account: PosixAccount, permits: tuple[str, ...]) -> str:
+def _reason(question: Question, permits: tuple[str, ...]) -> str:
+    identity, account = question.identity, question.account
     return (
         f"GitLab user {identity.user_login} ({identity.user_id}) is linked to {account.name} (uid {account.uid}); "
         f"shown by {identity.evidence.value}; allowed by {', '.join(permits)}"

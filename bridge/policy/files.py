@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
@@ -29,12 +30,18 @@ REQUIRED: Final = ("schema.cedarschema", "accounts.toml", "limits.toml", "cluste
 OPTIONAL: Final = ("roles.toml",)
 
 T = TypeVar("T", bound="Table")
+E = TypeVar("E", bound=StrEnum)
 
 
 class Table(BaseModel):
     """A table of a bundle's TOML file: unknown keys are refused, and ``"1"`` is no number."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+def named(kind: type[E]) -> Callable[[object], object]:
+    """For a field of a ``Table``: the member of ``kind`` that a text names, which strict models do not take."""
+    return lambda value: kind(value) if isinstance(value, str) else value
 
 
 def read_files(directory: Path) -> Mapping[str, str]:

@@ -1,16 +1,19 @@
-"""Which account a GitLab user has: by a row of ``accounts.toml``, a link of the register, or a trusted provider's word.
+"""Which account a GitLab user has: by a team or row of ``accounts.toml``, a link, or a trusted provider's word.
 
-All that say something must say the same, since a second answer means that one of them is wrong. The account is looked
+A team's account stands alone. All others that say something must say the same, since a second answer means that one of
+them is wrong. The account is looked
 up afresh each time, and must still be what was pinned.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import date
 
 from bridge.errors import PolicyRefused
 from bridge.model import Identity, PosixAccount
 from bridge.policy.accounts import AccountRow, AccountRules, Vouched, check, not_mapped
+from bridge.policy.calendar import over
 from bridge.policy.directory import Directory
 from bridge.register import Link, LinkMethod, Register
 
@@ -26,13 +29,31 @@ class Mapped:
     """The identity provider whose word is to be pinned with this first use."""
 
 
-def resolve(rules: AccountRules, directory: Directory, register: Register, identity: Identity) -> Mapped:
+def resolve(rules: AccountRules, directory: Directory, register: Register, identity: Identity, today: date) -> Mapped:
     """The account of the identity's person as the directory describes it now, after every check.
 
-    Raises PolicyRefused ``account.not_mapped``, ``account.conflict``, and those of ``accounts.check``; Outage when the
-    directory does not answer.
+    ``today`` is the site's date. Raises PolicyRefused ``account.not_mapped``, ``account.expired``,
+    ``account.conflict``, and those of ``accounts.check``; Outage when the directory does not answer.
     """
+    team = rules.teams.of(identity)
+    if team is not None:
+        row = AccountRow(identity.issuer, identity.user_id, team.account, team.uid, team.expires)
+        return _pinned(rules, directory, row, today)
+    return _own(rules, directory, register, identity, today)
+
+
+def _pinned(rules: AccountRules, directory: Directory, row: AccountRow, today: date) -> Mapped:
+    """What ``accounts.toml`` says alone: a team's account."""
+    _require_time(row, today)
+    account = directory.lookup(row.account)
+    check(rules, row, account)
+    return Mapped(account, None)
+
+
+def _own(rules: AccountRules, directory: Directory, register: Register, identity: Identity, today: date) -> Mapped:
     row = rules.rows.get((identity.issuer, identity.user_id))
+    if row is not None:
+        _require_time(row, today)
     vouched = rules.vouched(identity.issuer, identity.user_identities)
     link = _counting(rules, register.active_link(identity.issuer, identity.user_id), vouched)
     names = {one.account for one in (row, link) if one is not None} | ({vouched.account} if vouched else set())
@@ -50,6 +71,17 @@ def resolve(rules: AccountRules, directory: Directory, register: Register, ident
         return Mapped(account, link.link_id)
     check(rules, AccountRow(identity.issuer, identity.user_id, account.name, account.uid), account)
     return Mapped(account, None, vouched.provider if vouched else None)
+
+
+def _require_time(row: AccountRow, today: date) -> None:
+    if over(row.expires, today):
+        raise PolicyRefused(
+            "account.expired",
+            f"Your link to the account {row.account} ended on {row.expires}.",
+            "Ask the cluster's administrators to renew the link.",
+            account=row.account,
+            user_id=row.user_id,
+        )
 
 
 def _counting(rules: AccountRules, link: Link | None, vouched: Vouched | None) -> Link | None:

@@ -23,6 +23,11 @@ ServiceName = Annotated[
 ]
 """``service/host`` without realm."""
 
+FsName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]{1,8}$")]
+"""A Lustre file system (mkfs.lustre(8), --fsname)."""
+Nid = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9.:_-]{1,253}@[a-z0-9]{1,16}$")]
+"""A Lustre network id, e.g. ``10.0.0.1@tcp`` (lctl(8))."""
+
 
 def _absolute(path: str) -> str:
     if not path.startswith("/") or path != "/" + "/".join(part for part in path.split("/") if part):
@@ -35,3 +40,22 @@ def _absolute(path: str) -> str:
 AbsolutePath = Annotated[str, AfterValidator(_absolute)]
 CacheName = Annotated[str, StringConstraints(pattern=r"^FILE:/[A-Za-z0-9_./-]*%\{uid\}[A-Za-z0-9_.-]*$")]
 """A ccache name of type FILE with ``%{uid}`` in it (MIT krb5, parameter expansion of default_ccache_name)."""
+
+
+def _node_cache(name: str) -> str:
+    kind, colon, path = name.partition(":")
+    if not colon or kind not in ("FILE", "DIR"):
+        raise ValueError(
+            "a cache on compute nodes is of type FILE or DIR; the node agent writes no KEYRING, KCM or other type"
+        )
+    if "%{uid}" not in path or "%" in path.replace("%{uid}", ""):
+        raise ValueError("the cache's name must have %{uid} in it, and no other parameter")
+    last = path.rpartition("/")[2]
+    if not last.startswith("krb5cc") or (last != "krb5cc" and not last.endswith("_%{uid}")):
+        raise ValueError("the last part of the cache's name is krb5cc, or begins with krb5cc_ and ends in _%{uid}")
+    _absolute(path)
+    return name
+
+
+NodeCacheName = Annotated[str, AfterValidator(_node_cache)]
+"""A ccache name for compute nodes, which ``runner.node.place`` accepts: ``FILE:/tmp/krb5cc_%{uid}``, ``DIR:...``."""

@@ -9,10 +9,11 @@ from typing import Any, Final
 from bridge.errors import PolicyRefused
 from bridge.model import EvidenceLevel, ExternalIdentity, Identity, PosixAccount, SlurmRequest
 from bridge.policy.bundle import Bundle
-from bridge.policy.cases import ALLOWED, Case
+from bridge.policy.cases import ALLOWED, Case, Situation
 from bridge.policy.directory import account_unknown
 from bridge.policy.engine import Engine
 from bridge.policy.linked import resolve
+from bridge.policy.question import Question
 from bridge.register import FIRST_REVISION, Register
 
 CASE_UID: Final = 60000
@@ -48,10 +49,23 @@ def run_case(bundle: Bundle, case: Case) -> CaseResult:
     return CaseResult(case.name, differences)
 
 
+def question_of_case(bundle: Bundle, case: Situation) -> Question:
+    """What a job as the case describes it would ask of the policy.
+
+    Raises PolicyRefused where no account is found for it: ``account.*``.
+    """
+    identity = _identity(case)
+    row = bundle.accounts.teams.of(identity) or bundle.accounts.rows.get((case.issuer, case.user_id))
+    directory = _CaseDirectory(case, CASE_UID if row is None else row.uid)
+    today = bundle.calendar.day(case.at)
+    account = resolve(bundle.accounts, directory, Register(FIRST_REVISION), identity, today).account
+    return Question(identity, account, case.cluster, SlurmRequest(**case.asked.model_dump()), case.at)
+
+
 class _CaseDirectory:
     """A directory with the one account that the case describes."""
 
-    def __init__(self, case: Case, pinned_uid: int) -> None:
+    def __init__(self, case: Situation, pinned_uid: int) -> None:
         self._posix = case.posix
         self._pinned_uid = pinned_uid
 
@@ -65,26 +79,21 @@ class _CaseDirectory:
 
 def _decide(bundle: Bundle, case: Case) -> dict[str, Any]:
     try:
-        identity = _identity(case)
-        row = bundle.accounts.rows.get((case.issuer, case.user_id))
-        directory = _CaseDirectory(case, CASE_UID if row is None else row.uid)
-        account = resolve(bundle.accounts, directory, Register(FIRST_REVISION), identity).account
-        cluster = bundle.clusters.choose(case.cluster)
-        request = SlurmRequest(**case.asked.model_dump())
-        grant = Engine(bundle).decide(identity, account, cluster, request)
+        grant = Engine(bundle).decide(question_of_case(bundle, case))
     except PolicyRefused as error:
         ids = error.context.get("policy_ids", ())
         return {"decision": error.code, "policies": list(ids) if isinstance(ids, tuple) else []}
+    plan = asdict(grant.plan)
     return {
         "decision": ALLOWED,
         "account": grant.account.name,
         "policies": list(grant.policy_ids),
         "limits": list(grant.limits.names),
-        **{key: value for key, value in asdict(grant.plan).items() if key in ("partition", "time_minutes")},
+        **{key: plan[key] for key in ("partition", "nodes", "gpus", "time_minutes")},
     }
 
 
-def _identity(case: Case) -> Identity:
+def _identity(case: Situation) -> Identity:
     job = case.job
     signed = job.evidence is EvidenceLevel.SIGNED
     logins, groups = job.user_identities, job.groups

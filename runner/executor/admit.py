@@ -81,6 +81,9 @@ def _tell(answer: Mapping[str, object], log: JobLog) -> None:
     plan = answer.get("plan")
     if isinstance(plan, dict) and plan:
         log.say("Slurm: " + ", ".join(f"{key}={value}" for key, value in plan.items()))
+    notes = answer.get("notes")
+    for note in notes if isinstance(notes, list) else ():
+        log.say(f"Note: {note}")
     log.say(f"Reference: {answer.get('reference')}")
 
 

@@ -1,7 +1,7 @@
 """Grants as text: one text for each grant, and only that text is a grant."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta, timezone
 from typing import Any
@@ -14,7 +14,7 @@ from ledger_example import grant, identity
 
 from bridge import grants
 from bridge.errors import Defect
-from bridge.model import EvidenceLevel, ExternalIdentity
+from bridge.model import EvidenceLevel, ExternalIdentity, Flavor, Mount, OnExcess
 
 
 @given(st.text(max_size=20), st.none() | st.text(max_size=5), st.booleans())
@@ -68,27 +68,37 @@ def test_unknown_stays_apart_from_no_and_from_none_at_all(name: str, value: obje
     assert getattr(grants.from_json(grants.to_json(grant(who))).identity, name) == value
 
 
-LATER = [
-    "evidence",
-    "ref_path",
-    "user_access_level",
-    "ci_config_ref_uri",
-    "ci_config_sha",
-    "environment_protected",
-    "deployment_tier",
-    "user_identities",
-    "groups",
-]
+LATER = {
+    "identity": (
+        "evidence",
+        "ref_path",
+        "user_access_level",
+        "ci_config_ref_uri",
+        "ci_config_sha",
+        "environment_protected",
+        "deployment_tier",
+        "user_identities",
+        "groups",
+    ),
+    "limits": ("targets", "mounts", "mdt_flavor", "ost_flavor", "evidence", "on_excess"),
+    "cluster": ("mounts", "login_hosts"),
+    "grant": ("notes", "link_id"),
+}
 """What the first release did not write."""
 
+CHOICES = ("limits", "cluster", "grant")
+"""Where the second still wrote less."""
 
-def early(change: Callable[[dict[str, Any]], object] = lambda _: None) -> bytes:
-    """A grant as the first release wrote it, after a change."""
+
+def early(
+    change: Callable[[dict[str, Any]], object] = lambda _: None, places: Sequence[str] = (*CHOICES, "identity")
+) -> bytes:
+    """A grant as the first release wrote it, or one that lacks what came later in some places only, after a change."""
 
     def strip(members: dict[str, Any]) -> None:
-        del members["link_id"]
-        for name in LATER:
-            del members["identity"][name]
+        for place in places:
+            for name in LATER[place]:
+                del (members if place == "grant" else members[place])[name]
         change(members)
 
     return edit(strip)
@@ -100,16 +110,39 @@ def test_a_grant_of_the_first_release_can_be_read_and_came_from_an_id_token() ->
     assert read.identity.evidence is EvidenceLevel.SIGNED
 
 
-def test_a_grant_from_before_links_can_be_read_and_rests_on_a_row() -> None:
-    read = grants.from_json(edit(lambda members: members.pop("link_id")))
-    assert read == grant(identity())
-    assert read.link_id is None
+def test_a_grant_that_says_no_mounts_and_flavors_can_be_read_and_gives_what_it_gave() -> None:
+    read = grants.from_json(early(places=CHOICES))
+    assert (read, read.link_id) == (grant(), None)
+    assert (read.limits.targets, read.limits.mounts, read.notes) == (None, None, ())
+    assert (read.limits.on_excess, read.limits.mdt_flavor) == (OnExcess.REFUSE, Flavor.NULL)
+
+
+def test_every_choice_of_a_limit_comes_back() -> None:
+    mount = Mount("scratch", "scr", ("10.0.0.1@tcp",), "/", "/scratch", Flavor.KRB5I, Flavor.KRB5N, 7)
+    given = replace(
+        grant(),
+        limits=replace(
+            grant().limits,
+            targets=("lustre_mds/mds1.realm.test",),
+            mounts=(),
+            mdt_flavor=Flavor.KRB5P,
+            evidence=EvidenceLevel.SIGNED,
+            on_excess=OnExcess.CLAMP,
+        ),
+        cluster=replace(grant().cluster, mounts=(mount,)),
+        notes=("less",),
+    )
+    assert grants.from_json(grants.to_json(given)) == given
 
 
 MALFORMED = {
     "first release with a link": early(lambda one: one.update(link_id=None)),
     "link as a number": edit(lambda one: one.update(link_id=1)),
     "some later members": edit(lambda one: one["identity"].pop("groups")),
+    "no mounts only": edit(lambda one: one["limits"].pop("mounts")),
+    "no limits' choices only": early(places=["limits"]),
+    "first identity with later limits": early(places=["identity"]),
+    "a flavor that is none": edit(lambda one: one["limits"].update(ost_flavor="krb5")),
     "no evidence": edit(lambda one: one["identity"].pop("evidence")),
     "early and more": early(lambda one: one["identity"].update(groups=None)),
     "early with spaces": early().replace(b":", b": ", 1),
@@ -143,3 +176,9 @@ def test_anything_else_is_no_grant(kind: str) -> None:
     with pytest.raises(Defect) as caught:
         grants.from_json(MALFORMED[kind])
     assert caught.value.code == "grant.malformed"
+
+
+def test_every_login_node_comes_back() -> None:
+    cluster = replace(grant().cluster, login_hosts=("two.realm.test",))
+    made = replace(grant(), cluster=cluster)
+    assert grants.from_json(grants.to_json(made)) == made

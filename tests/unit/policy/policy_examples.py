@@ -1,10 +1,15 @@
 """A person, an account and the shipped bundle, for tests of decisions."""
 
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-from bridge.model import EvidenceLevel, Identity, PosixAccount
+from bridge.model import EvidenceLevel, Identity, PosixAccount, SlurmRequest
+from bridge.policy import linked
+from bridge.policy.accounts import AccountRules
+from bridge.policy.directory import Directory
+from bridge.policy.question import Question
+from bridge.register import FIRST_REVISION, Register
 
 POLICIES = Path(__file__).parents[3] / "policies"
 ISSUER = "https://gitlab.realm.test"
@@ -40,6 +45,17 @@ def identity(**changes: Any) -> Identity:
     return Identity(**(members | changes))
 
 
+NOON = datetime(2026, 11, 18, 12, tzinfo=UTC)
+"""A Wednesday."""
+
+
+def question(
+    request: SlurmRequest | None = None, account: PosixAccount = ALICE, at: datetime = NOON, **changes: Any
+) -> Question:
+    """May alice's job, with changes, run as alice?"""
+    return Question(identity(**changes), account, None, request or SlurmRequest(), at)
+
+
 def texts(**changes: str | None) -> dict[str, str]:
     """The files of the shipped bundle; ``limits_toml="..."`` replaces one, None removes it."""
     found = {
@@ -54,3 +70,8 @@ def texts(**changes: str | None) -> dict[str, str]:
         else:
             found[file] = text
     return found
+
+
+def resolve(rules: AccountRules, directory: Directory, who: Identity, today: date) -> PosixAccount:
+    """The account of a person whom no link of the register concerns."""
+    return linked.resolve(rules, directory, Register(FIRST_REVISION), who, today).account

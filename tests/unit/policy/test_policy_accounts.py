@@ -2,17 +2,17 @@
 
 import pwd
 from dataclasses import replace
+from datetime import date
 
 import pytest
-from policy_examples import ALICE, ISSUER, identity
+from policy_examples import ALICE, ISSUER, identity, resolve
 
 from bridge.errors import BridgeError, Outage, PolicyRefused
 from bridge.model import PosixAccount
-from bridge.policy import linked
-from bridge.policy.accounts import AccountRules
 from bridge.policy.bundle import Bundle
 from bridge.policy.directory import Directory, NssDirectory, account_unknown
-from bridge.register import FIRST_REVISION, Register
+
+TODAY = date(2026, 11, 18)
 
 
 class Fixed:
@@ -29,25 +29,19 @@ class Fixed:
         return self.accounts[name]
 
 
-def resolve(rules: AccountRules, directory: Directory, issuer: str, user_id: int) -> PosixAccount:
-    """The account of a person whom no link of the register concerns."""
-    who = identity(issuer=issuer, user_id=user_id)
-    return linked.resolve(rules, directory, Register(FIRST_REVISION), who).account
-
-
 def code(bundle: Bundle, directory: Directory, user_id: int, issuer: str = ISSUER) -> str:
     """Of the refusal; every one has a remedy."""
     with pytest.raises(PolicyRefused) as caught:
-        resolve(bundle.accounts, directory, issuer, user_id)
+        resolve(bundle.accounts, directory, identity(issuer=issuer, user_id=user_id), TODAY)
     assert caught.value.remedy
     return caught.value.code
 
 
 def test_a_row_leads_to_the_account_as_it_is_now(bundle: Bundle) -> None:
     directory = Fixed(ALICE)
-    assert resolve(bundle.accounts, directory, ISSUER, 101) == ALICE
+    assert resolve(bundle.accounts, directory, identity(), TODAY) == ALICE
     directory.accounts["alice"] = replace(ALICE, groups=("chem", "gpu"))
-    assert resolve(bundle.accounts, directory, ISSUER, 101).groups == ("chem", "gpu")
+    assert resolve(bundle.accounts, directory, identity(), TODAY).groups == ("chem", "gpu")
     assert directory.asked == ["alice", "alice"]
 
 
@@ -103,7 +97,7 @@ def test_the_floor_and_the_denied_names_hold_each_on_its_own(bundle: Bundle) -> 
     rules = bundle.accounts
     for weakened in (replace(rules, floor_uid=0), replace(rules, denied_users=frozenset())):
         with pytest.raises(PolicyRefused) as caught:
-            resolve(weakened, Fixed(root), ISSUER, 105)
+            resolve(weakened, Fixed(root), identity(user_id=105), TODAY)
         assert caught.value.code == "account.privileged"
 
 

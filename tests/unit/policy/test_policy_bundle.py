@@ -107,12 +107,12 @@ def edited(file: str, old: str, new: str) -> str:
 
 TOML = {
     "unknown key": ("limits.toml", "max_nodes = 2", "max_nodes = 2\nmax_node = 3", "limits.toml:"),
-    "number as text": ("limits.toml", "max_nodes = 2", 'max_nodes = "2"', "limits.toml:5: limits.standard.max_nodes"),
-    "no nodes": ("limits.toml", "max_nodes = 2", "max_nodes = 0", "limits.toml:5: "),
+    "number as text": ("limits.toml", "max_nodes = 2", 'max_nodes = "2"', "limits.toml:9: limits.standard.max_nodes"),
+    "no nodes": ("limits.toml", "max_nodes = 2", "max_nodes = 0", "limits.toml:9: "),
     "default above maximum": ("limits.toml", "default_time_minutes = 30", "default_time_minutes = 300", "default_time"),
-    "no partitions": ("limits.toml", 'partitions = ["ci", "debug"]', "partitions = []", "limits.toml:4: "),
-    "option as partition": ("limits.toml", '"debug"]', '"--uid=0"]', "limits.toml:4: "),
-    "broken TOML": ("limits.toml", "max_nodes = 2", "max_nodes = ", "limits.toml:5: "),
+    "no partitions": ("limits.toml", 'partitions = ["ci", "debug"]', "partitions = []", "limits.toml:8: "),
+    "option as partition": ("limits.toml", '"debug"]', '"--uid=0"]', "limits.toml:8: "),
+    "broken TOML": ("limits.toml", "max_nodes = 2", "max_nodes = ", "limits.toml:9: "),
     "unknown table": ("accounts.toml", "[floor]", "[flor]\n[floor]", "flor: "),
     "no floor": ("accounts.toml", "[floor]\nuid = 1000", "", "accounts.toml: floor: "),
     "floor of zero": ("accounts.toml", "uid = 1000", "uid = 0", "floor.uid: "),
@@ -124,6 +124,7 @@ TOML = {
     "cache without uid": ("clusters.toml", "krb5cc_%{uid}", "krb5cc", "ccache"),
     "target with realm": ("clusters.toml", "lustre_mds/mds1.realm.test", "krbtgt/REALM.TEST@REALM.TEST", "targets"),
     "port": ("clusters.toml", "login_port = 22", "login_port = 70000", "login_port"),
+    "login node": ("clusters.toml", "login_port = 22", "login_port = 22\nlogin_hosts = ['two host']", "login_hosts"),
     "unknown case key": ("cases/people.toml", "[[case]]", "[[case]]\nexpected = 1", "cases/people.toml:"),
 }  # fmt: skip
 
@@ -134,6 +135,25 @@ def test_tables_are_checked_with_file_and_line(kind: str) -> None:
     said = problems({file: edited(file, old, new)})
     assert any(expected in one for one in said), said
     assert all(one.startswith(file) for one in said)
+
+
+SCHEMAS = {
+    "lacks what is told": ("    hour: Long,\n", ""),
+    "lacks what may be told": ("    nodes?: Long,\n", ""),
+    "lacks what is told of an account": ("  gid: Long,\n", ""),
+    "another type": ("    hour: Long,\n", "    hour: String,\n"),
+    "more than is told": ("    hour: Long,\n", "    hour: Long,\n    moon: Long,\n"),
+}
+
+
+@pytest.mark.parametrize("kind", SCHEMAS)
+def test_a_schema_of_another_release_does_not_load_to_refuse_everybody_later(kind: str) -> None:
+    schema = edited("schema.cedarschema", *SCHEMAS[kind])
+    only = '@id("a") @limits("small") permit (principal, action == Action::"run_as", resource);'
+    said = problems({"schema.cedarschema": schema, "people.cedar": only, "guards.cedar": "", "research.cedar": ""})
+    assert [one.partition(" said")[0][:61] for one in said] == [
+        "schema.cedarschema: not the schema of this release: failed to"
+    ]
 
 
 NAMES = [

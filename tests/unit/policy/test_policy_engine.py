@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_examples import ALICE, identity, texts
+from policy_examples import ALICE, question, texts
 
 from bridge.errors import Defect, PolicyRefused
 from bridge.model import Grant, Limits, SlurmPlan, SlurmRequest
 from bridge.policy.bundle import Bundle, parse_bundle
 from bridge.policy.engine import Engine
-from bridge.policy.limits import intersection, settle
+from bridge.policy.limits import Settled, intersection, settle
 
 EVERYBODY = '@id("everybody") @limits("small") permit (principal, action == Action::"run_as", resource);'
 NOBODY = '@id("nobody") @reason("closed.") forbid (principal, action == Action::"run_as", resource);'
@@ -22,14 +22,13 @@ NOBODY = '@id("nobody") @reason("closed.") forbid (principal, action == Action::
 def engine_of(*policies: str, limits: str | None = None) -> Engine:
     """An engine over the shipped bundle with only these policies, and no cases."""
     files = {name: text for name, text in texts().items() if not name.startswith("cases/")}
-    files |= {"people.cedar": "\n".join(policies), "guards.cedar": ""}
+    files |= {"people.cedar": "\n".join(policies), "guards.cedar": "", "research.cedar": ""}
     return Engine(parse_bundle(files if limits is None else files | {"limits.toml": limits}))
 
 
 def decide(engine: Engine, request: SlurmRequest | None = None, **changes: Any) -> Grant:
     """The decision for alice's job with changes."""
-    cluster = engine.bundle.clusters.choose(None)
-    return engine.decide(identity(**changes), ALICE, cluster, request or SlurmRequest())
+    return engine.decide(question(request, **changes))
 
 
 def refusal(engine: Engine, request: SlurmRequest | None = None, **changes: Any) -> PolicyRefused:
@@ -72,9 +71,7 @@ def test_policies_decide_on_ids_and_groups() -> None:
     assert decide(engine_of(alice)).account == ALICE
     assert refusal(engine_of(alice), user_id=102).code == "policy.no_permit"
     assert refusal(engine_of(alice), issuer="https://other.realm.test").code == "policy.no_permit"
-    cluster = engine_of(chem).bundle.clusters.choose(None)
-    with pytest.raises(PolicyRefused):
-        engine_of(chem).decide(identity(), replace(ALICE, groups=("bio",)), cluster, SlurmRequest())
+    assert refusal(engine_of(chem), account=replace(ALICE, groups=("bio",))).code == "policy.no_permit"
 
 
 @pytest.mark.threat("T12")
@@ -99,11 +96,9 @@ def test_the_shipped_guards_refuse(engine: Engine, changes: dict[str, Any], poli
 
 @pytest.mark.threat("T18")
 @pytest.mark.parametrize("changes", [{"uid": 0}, {"uid": 999}, {"gid": 0}, {"gid": 4}], ids=str)
-def test_the_second_wall_refuses_system_accounts_without_the_floor(engine: Engine, changes: dict[str, int]) -> None:
-    cluster = engine.bundle.clusters.choose(None)
-    with pytest.raises(PolicyRefused) as caught:
-        engine.decide(identity(), replace(ALICE, **changes), cluster, SlurmRequest())
-    assert caught.value.context["policy_ids"] == ("no-system-accounts",)
+def test_the_second_wall_refuses_system_accounts_without_the_floor(engine: Engine, changes: dict[str, Any]) -> None:
+    error = refusal(engine, account=replace(ALICE, **changes))
+    assert error.context["policy_ids"] == ("no-system-accounts",)
 
 
 _ONLY_RELEASE = engine_of(
@@ -118,7 +113,13 @@ HOSTILE = st.text(max_size=30) | st.sampled_from(['"', '" || true', 'User::"x"',
 @settings(max_examples=150, deadline=None)
 @given(text=HOSTILE)
 def test_names_from_outside_never_change_the_meaning_of_a_policy(text: str) -> None:
-    changes = {"ref": text, "job_name": text, "user_login": text, "environment": text, "project_path": text}
+    changes: dict[str, Any] = {
+        "ref": text,
+        "job_name": text,
+        "user_login": text,
+        "environment": text,
+        "project_path": text,
+    }
     assert refusal(_ONLY_RELEASE, **changes).code == "policy.no_permit"
 
 
@@ -235,9 +236,8 @@ def test_the_tightest_of_several_envelopes_is_the_one_that_is_named() -> None:
 
 def test_what_was_asked_is_given_as_far_as_it_fits() -> None:
     asked = SlurmRequest("debug", "normal", "chem", 2, 4, 2, 3, 1, 1024, 45, "avx512", True)
-    assert settle(asked, [envelope("wide")]) == SlurmPlan(
-        "debug", 2, 45, "normal", "chem", 4, 2, 3, 1, 1024, "avx512", True
-    )
+    plan = SlurmPlan("debug", 2, 45, "normal", "chem", 4, 2, 3, 1, 1024, "avx512", True)
+    assert settle(asked, [envelope("wide")]) == Settled(plan, ())
 
 
 def test_envelopes_without_a_common_partition_refuse() -> None:

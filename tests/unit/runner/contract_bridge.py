@@ -33,6 +33,7 @@ ADMISSION: dict[str, Any] = {
     "cluster": "pocket",
     "tickets_until": "2026-11-20T22:10:00Z",
     "plan": {"partition": "ci", "nodes": 1, "time_minutes": 10},
+    "notes": ["The job asked for 16 gpus and gets 8."],
     "reference": "ref-42",
     "job_token_on_nodes": False,
 }

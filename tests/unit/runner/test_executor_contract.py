@@ -126,6 +126,7 @@ def test_config_prints_the_runners_json_and_tells_who_the_job_runs_as(
         "protected branch",
         "alice@REALM.TEST",
         "22:10",
+        "asked for 16 gpus and gets 8",
         "ref-42",
     ):
         assert word in told
