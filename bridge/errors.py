@@ -43,6 +43,11 @@ class BridgeError(Exception):
         self.context = MappingProxyType({"reference": reference} | dict(self.context))
         return self
 
+    def because(self, *sentences: str) -> Self:
+        """Put sentences that explain it before the remedy; return self. They are for whoever sees the remedy."""
+        self.remedy = " ".join([*sentences, self.remedy])
+        return self
+
     @property
     def reference(self) -> str | None:
         """The reference id, once somebody has recorded the error."""

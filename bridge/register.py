@@ -1,4 +1,4 @@
-"""What people have settled about who may act as whom: links, consents and kill switches, as the register holds them.
+"""What people have settled about who may act as whom: links, consents, kill switches and the policy in force.
 
 The register is small, changes at human speed, and decides who runs as whom; so every change of it is sealed by the
 broker (``bridge.sealed``), and what was not sealed counts for nothing.
@@ -7,13 +7,16 @@ broker (``bridge.sealed``), and what was not sealed counts for nothing.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
+from bridge.access import FIRST_EPOCH, ApiToken, SessionEpoch
 from bridge.model import KillSwitch
+from bridge.proposals import Activation, Proposal
 
 FIRST_REVISION: Final = 0
 """Of a register that nobody has changed yet, and that therefore has no seal."""
@@ -123,6 +126,14 @@ class Register:
     consents: tuple[Consent, ...] = ()
     switches: tuple[KillSwitch, ...] = ()
     """All that ever were, oldest first."""
+    proposals: tuple[Proposal, ...] = ()
+    """All that ever were, oldest first."""
+    activations: tuple[Activation, ...] = ()
+    """By number."""
+    api_tokens: tuple[ApiToken, ...] = ()
+    """All that ever were, oldest first."""
+    session_epochs: tuple[SessionEpoch, ...] = ()
+    """By principal."""
 
     @cached_property
     def _links_by_user(self) -> Mapping[tuple[str, int], Link]:
@@ -137,6 +148,18 @@ class Register:
         return {one.account: one for one in self.consents}
 
     @cached_property
+    def _proposals_by_id(self) -> Mapping[str, Proposal]:
+        return {one.proposal_id: one for one in self.proposals}
+
+    @cached_property
+    def _api_tokens_by_hash(self) -> Mapping[str, ApiToken]:
+        return {one.secret_hash: one for one in self.api_tokens}
+
+    @cached_property
+    def _epochs_by_principal(self) -> Mapping[str, int]:
+        return {one.principal: one.epoch for one in self.session_epochs}
+
+    @cached_property
     def switches_in_force(self) -> Sequence[KillSwitch]:
         """The kill switches that nobody has lifted, oldest first."""
         return tuple(one for one in self.switches if one.lifted_at is None)
@@ -148,6 +171,18 @@ class Register:
     def link(self, link_id: str) -> Link | None:
         """The link of that id, whatever its state."""
         return self._links_by_id.get(link_id)
+
+    def proposal(self, proposal_id: str) -> Proposal | None:
+        """The proposal of that id, whatever its state."""
+        return self._proposals_by_id.get(proposal_id)
+
+    def api_token(self, secret_hash: str) -> ApiToken | None:
+        """The API token of that hash, whether it is in force or not."""
+        return self._api_tokens_by_hash.get(secret_hash)
+
+    def session_epoch(self, principal: str) -> int:
+        """The epoch that the principal's sessions must be of."""
+        return self._epochs_by_principal.get(principal, FIRST_EPOCH)
 
     def consent(self, account: str, uid: int) -> Consent | None:
         """What the owner of the account has said; None also where it was said by an earlier owner of the name."""
@@ -164,8 +199,43 @@ class Lifting:
     lifted_by: str
 
 
-Edit = Link | Consent | KillSwitch | Lifting
-"""One change of the register: a link or consent that was put, a kill switch that was thrown, or one that was lifted."""
+Row = Link | Consent | KillSwitch | Proposal | Activation | ApiToken | SessionEpoch
+
+Edit = Row | Lifting
+"""One change of the register: a row that was put or thrown, or a kill switch that was lifted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of row of the register."""
+
+    rows: str
+    """The member of ``Register`` that has them."""
+    key: Callable[[Any], Any]
+    """What a row is known by: one that is put replaces the one of the same key."""
+    order: Callable[[Any], Any]
+    """What they are sorted by."""
+    from_the_start: bool = False
+    """Whether the first seals covered it. Others are under the seal from their first row on, and where there is none
+    the seal is as it was before there were any of the kind."""
+
+
+KINDS: Final[Mapping[type, Kind]] = MappingProxyType(
+    {
+        Link: Kind("links", lambda one: one.link_id, lambda one: one.link_id, from_the_start=True),
+        Consent: Kind("consents", lambda one: one.account, lambda one: one.account, from_the_start=True),
+        KillSwitch: Kind(
+            "switches", lambda one: one.switch_id, lambda one: (one.created_at, one.switch_id), from_the_start=True
+        ),
+        Proposal: Kind("proposals", lambda one: one.proposal_id, lambda one: (one.created_at, one.proposal_id)),
+        Activation: Kind("activations", lambda one: one.number, lambda one: one.number),
+        ApiToken: Kind("api_tokens", lambda one: one.token_id, lambda one: (one.created_at, one.token_id)),
+        SessionEpoch: Kind("session_epochs", lambda one: one.principal, lambda one: one.principal),
+    }
+)
+"""Every kind of row, in the order in which the seal covers them. To add one: a frozen dataclass whose first field is
+its key; a member of ``Register``, ``Row`` and here, at the end; its table; its rows in ``db.register.RegisterViews``;
+and a ``Tx.put_...`` that appends what was put to the transaction's edits. The seal then covers every field of it."""
 
 
 def edited(before: Register, edits: Iterable[Edit]) -> Register:
@@ -173,29 +243,25 @@ def edited(before: Register, edits: Iterable[Edit]) -> Register:
 
     Raises KeyError for the lifting of a switch that ``before`` does not have.
     """
-    links = {one.link_id: one for one in before.links}
-    consents = {one.account: one for one in before.consents}
-    switches = {one.switch_id: one for one in before.switches}
+    tables: dict[type, dict[Any, Any]] = {
+        of: {kind.key(row): row for row in getattr(before, kind.rows)} for of, kind in KINDS.items()
+    }
     for edit in edits:
-        match edit:
-            case Link():
-                links[edit.link_id] = edit
-            case Consent():
-                consents[edit.account] = edit
-            case KillSwitch():
-                switches[edit.switch_id] = edit
-            case Lifting(switch_id, at, by):
-                switches[switch_id] = replace(switches[switch_id], lifted_at=at, lifted_by=by)
-    return ordered(before.revision + 1, links.values(), consents.values(), switches.values())
+        if isinstance(edit, Lifting):
+            thrown = tables[KillSwitch]
+            thrown[edit.switch_id] = replace(thrown[edit.switch_id], lifted_at=edit.lifted_at, lifted_by=edit.lifted_by)
+        else:
+            tables[type(edit)][KINDS[type(edit)].key(edit)] = edit
+    return _of_tables(before.revision + 1, {of: rows.values() for of, rows in tables.items()})
 
 
-def ordered(
-    revision: int, links: Iterable[Link], consents: Iterable[Consent], switches: Iterable[KillSwitch]
-) -> Register:
+def ordered(revision: int, rows: Iterable[Row]) -> Register:
     """Return the register of these rows in the order that ``Register`` has them in, whatever order they come in."""
-    return Register(
-        revision,
-        tuple(sorted(links, key=lambda one: one.link_id)),
-        tuple(sorted(consents, key=lambda one: one.account)),
-        tuple(sorted(switches, key=lambda one: (one.created_at, one.switch_id))),
-    )
+    tables: dict[type, list[Row]] = {of: [] for of in KINDS}
+    for row in rows:
+        tables[type(row)].append(row)
+    return _of_tables(revision, tables)
+
+
+def _of_tables(revision: int, tables: Mapping[type, Iterable[Any]]) -> Register:
+    return Register(revision, **{kind.rows: tuple(sorted(tables[of], key=kind.order)) for of, kind in KINDS.items()})

@@ -25,8 +25,7 @@ from weakref import WeakKeyDictionary
 
 from bridge.audit.ledger import Ledger, Tx, View
 from bridge.errors import Defect
-from bridge.model import KillSwitch
-from bridge.register import FIRST_REVISION, Consent, Edit, Link, ProjectRef, Register, RegisterHead, edited
+from bridge.register import FIRST_REVISION, KINDS, Edit, ProjectRef, Register, RegisterHead, edited, ordered
 from bridge.seal import Seal
 from bridge.sealmark import RevisionMark, rolled_back
 
@@ -163,7 +162,7 @@ class SealedRegister:
         register = dataclasses.replace(register, revision=head.revision)
         if head.revision == FIRST_REVISION:
             # Without a seal nothing counts that would let anybody in; kill switches only keep people out.
-            if register.links or register.consents or head.seal:
+            if register != ordered(FIRST_REVISION, register.switches) or head.seal:
                 raise _broken(head.revision)
             return register
         if not self._seal.equal(head.seal, self._sealed(register)):
@@ -192,13 +191,18 @@ def _same(ours: _Checked, head: RegisterHead) -> Register:
 def digest(register: Register) -> bytes:
     """Return the SHA-256 over all rows of the register in canonical form, whatever order they are given in.
 
-    The form is JSON: of each table the names of its fields, and its rows by their first field, which is their id.
+    The form is JSON: of each table the names of its fields, and its rows by their first field, which is their id. A
+    kind of rows that earlier releases did not have is left out as long as there are none of it.
     """
-    tables = (_table(Link, register.links), _table(Consent, register.consents), _table(KillSwitch, register.switches))
+    tables = [
+        _table(of, getattr(register, kind.rows))
+        for of, kind in KINDS.items()
+        if kind.from_the_start or getattr(register, kind.rows)
+    ]
     return hashlib.sha256(json.dumps(tables, default=_plain, separators=(",", ":")).encode()).digest()
 
 
-def _table(kind: type[Link | Consent | KillSwitch], rows: Sequence[Link | Consent | KillSwitch]) -> tuple[Any, ...]:
+def _table(kind: type, rows: Sequence[Any]) -> tuple[Any, ...]:
     names = [one.name for one in dataclasses.fields(kind)]
     return names, sorted(map(attrgetter(*names), rows), key=itemgetter(0))
 
@@ -216,7 +220,7 @@ def _plain(value: object) -> Any:
 def _broken(revision: int) -> Defect:
     return Defect(
         "register.broken",
-        "What the database says of links, consents and kill switches is not what the broker has sealed.",
+        "What the database says of links, consents, kill switches and policy is not what the broker has sealed.",
         "Stop the bridge and look for who changed the database; then report the reference.",
         revision=revision,
     )

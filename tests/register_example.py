@@ -1,13 +1,16 @@
-"""Links, consents and kill switches, for tests of the register."""
+"""Links, consents, kill switches, proposals and activations, for tests of the register."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from bridge.model import KillScope, KillSwitch
+from bridge.proposals import Activation, ActivationKind, Proposal, ProposalState
 from bridge.register import Consent, ConsentMode, Link, LinkMethod, LinkState, ProjectRef
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
 GITLAB = "https://gitlab.realm.test"
+CONTENT = "c" * 64
+ADA, BEN, OLGA, OMAR = (f"{name}/admin@REALM.TEST" for name in ("ada", "ben", "olga", "omar"))
 
 
 def link(link_id: str = "LINK-0000-0001", user_id: int = 101, **changes: Any) -> Link:
@@ -58,3 +61,46 @@ def switch(switch_id: str = "KILL-0000-0001", number: int = 666, **changes: Any)
         "created_at": NOW,
     }
     return KillSwitch(switch_id=switch_id, number=number, **(members | changes))
+
+
+def proposal(proposal_id: str = "PROP-0000-0001", **changes: Any) -> Proposal:
+    """Ada's, approved by ben."""
+    members: dict[str, Any] = {
+        "content_hash": CONTENT,
+        "base_hash": "0" * 64,
+        "base_number": 0,
+        "author": ADA,
+        "title": "more nodes",
+        "state": ProposalState.APPROVED,
+        "version": 3,
+        "created_at": NOW,
+        "changed_at": NOW,
+        "decided_by": BEN,
+        "decided_at": NOW,
+        "reason": "read it",
+    }
+    return Proposal(proposal_id=proposal_id, **(members | changes))
+
+
+def activation(number: int = 1, **changes: Any) -> Activation:
+    """Of ada's proposal, by olga."""
+    members: dict[str, Any] = {
+        "content_hash": CONTENT,
+        "kind": ActivationKind.ACTIVATE,
+        "by": OLGA,
+        "reason": "as agreed",
+        "at": NOW,
+        "proposal_id": "PROP-0000-0001",
+    }
+    return Activation(number=number, **(members | changes))
+
+
+def broken_glass(number: int = 1, **changes: Any) -> Activation:
+    """An emergency of olga and omar."""
+    members: dict[str, Any] = {
+        "kind": ActivationKind.BREAK_GLASS,
+        "proposal_id": None,
+        "second": OMAR,
+        "ends_at": NOW + timedelta(hours=4),
+    }
+    return activation(number, **(members | changes))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from bridge.audit.record import Phase, Record, RecordType
 from bridge.errors import PolicyRefused
 from bridge.model import Grant, KillScope, KillSwitch
@@ -51,12 +54,14 @@ def _killed(scope: str, whose: str, switch: KillSwitch) -> PolicyRefused:
     )
 
 
-def record(switch: KillSwitch, act: str, actor: str, reason: str) -> Record:
-    """What is written down when a switch is thrown or lifted."""
+def record(
+    switch: KillSwitch, act: str, actor: str, reason: str, proof: Mapping[str, str] = MappingProxyType({})
+) -> Record:
+    """What is written down when a switch is thrown or lifted; ``proof`` is how the actor showed who they are."""
     target = {name: value for name in ("issuer", "number", "account") if (value := getattr(switch, name)) is not None}
     return Record(
         type=RecordType.KILL,
         phase=Phase.OK,
         reference=switch.switch_id,
-        detail={"act": act, "scope": switch.scope.value, "by": actor, "reason": reason} | target,
+        detail={"act": act, "scope": switch.scope.value, "by": actor, "reason": reason, **proof} | target,
     )

@@ -7,15 +7,20 @@ the book during a transaction. ``bridge.db`` implements this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+import enum
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from bridge.access import ApiToken, SessionEpoch
 from bridge.audit.log import Entry, Head
 from bridge.audit.record import Record
+from bridge.decisions import KeptDecision
+from bridge.listing import BundleRow, Cancel, EntryFilter, RunFilter, RunnerRow, RunRow
 from bridge.model import Grant, KillSwitch, Run, RunId, RunState, Stage, StageState
+from bridge.proposals import Activation, Proposal
 from bridge.register import Consent, Edit, Link, Register, RegisterHead
 
 Seal = Callable[[RunId, int, bytes], bytes]
@@ -63,6 +68,17 @@ class Session:
     session_hash: bytes
 
 
+class Claim(enum.Enum):
+    """What became of the wish to work on a request under a key, where there is no answer yet."""
+
+    NEW = enum.auto()
+    """The caller works on it now."""
+    BUSY = enum.auto()
+    """Somebody works on it, or nobody knows what became of it."""
+    OTHER = enum.auto()
+    """The key is that of another request."""
+
+
 class View(Protocol):
     """Reads the book as it is at one moment."""
 
@@ -106,6 +122,26 @@ class View(Protocol):
         """All of the register as it stands in the tables, checked by nobody: see ``bridge.sealed``."""
         ...
 
+    def bundle_files(self, content_hash: str) -> Mapping[str, str]:
+        """The text of each file of a policy bundle by its path; raises NotFound ``policy.no_bundle``.
+
+        Whoever relies on it hashes it again, as ``active.kept_files`` does: the table is under no seal but its hash.
+        Raises Defect ``policy.content`` for what no bridge wrote.
+        """
+        ...
+
+    def api_token_uses(self) -> Mapping[str, datetime]:
+        """The hour in which each API token was last used, by its id; under no seal, for people to look at."""
+        ...
+
+    def decision(self, reference: str) -> KeptDecision | None:
+        """The question and answer under a reference, where they are kept."""
+        ...
+
+    def decisions(self, since: datetime, most: int) -> Sequence[KeptDecision]:
+        """Kept decisions of that moment and later, newest first, as many as ``most``."""
+        ...
+
     def head(self) -> Head:
         """The audit log's head."""
         ...
@@ -118,6 +154,30 @@ class View(Protocol):
         self, *, run_id: RunId | None = None, job_id: int | None = None, reference: str | None = None
     ) -> Sequence[Entry]:
         """All entries of a run, of a GitLab job (its runs and its refusals), or of one reference, in order."""
+        ...
+
+    def list_runs(self, wanted: RunFilter, before: tuple[datetime, RunId] | None, limit: int) -> Sequence[RunRow]:
+        """Runs, newest first, from the one after ``before`` on (its moment and id)."""
+        ...
+
+    def list_runners(self, after: tuple[str, int] | None, limit: int) -> Sequence[RunnerRow]:
+        """The runners that runs came by, by issuer and id, from the one after ``after`` on."""
+        ...
+
+    def list_bundles(self, before: tuple[datetime, str] | None, limit: int) -> Sequence[BundleRow]:
+        """The policy bundles that are kept, newest first, from the one after ``before`` on (its moment and hash)."""
+        ...
+
+    def find_entries(self, wanted: EntryFilter, first: int, last: int, limit: int, *, newest: bool) -> Sequence[Entry]:
+        """Entries of the audit log with seq from ``first`` to ``last``, both included, the newest or oldest first."""
+        ...
+
+    def first_seq_since(self, moment: datetime) -> int:
+        """The seq of the first entry written at ``moment`` or later; the log's size where there is none."""
+        ...
+
+    def cancels(self, run_id: RunId | None = None) -> Sequence[Cancel]:
+        """What operators cancelled: one run, or all that have not ended yet."""
         ...
 
 
@@ -188,6 +248,52 @@ class Tx(View, Protocol):
         """Replace what the owner of the account has said before."""
         ...
 
+    def put_proposal(self, proposal: Proposal) -> None:
+        """Add a proposal, or replace the one of the same id.
+
+        Raises Defect ``db.integrity`` for one that its own author, or nobody, approved, or whose bundle is not kept.
+        """
+        ...
+
+    def put_activation(self, activation: Activation) -> None:
+        """Add an activation, or replace the one of the same number.
+
+        Raises Defect ``db.integrity`` where the bundle is not kept, a proposal would be activated twice, or an
+        emergency would be longer than four hours or confirmed by who asked for it.
+        """
+        ...
+
+    def keep_bundle(self, content_hash: str, files: Mapping[str, str], by: str, now: datetime) -> None:
+        """Keep a bundle under the hash of its content, for good; one that is kept already stays as it is."""
+        ...
+
+    def put_api_token(self, token: ApiToken) -> None:
+        """Add an API token, or replace the one of the same id.
+
+        Raises Defect ``db.integrity`` for one that somebody made for somebody else, or for more than 366 days.
+        """
+        ...
+
+    def put_session_epoch(self, epoch: SessionEpoch) -> None:
+        """Replace the epoch of a principal's sessions."""
+        ...
+
+    def note_api_token_use(self, token_id: str, at: datetime) -> None:
+        """Take down that an API token was used; this is no change of the register."""
+        ...
+
+    def cancel_run(self, cancel: Cancel) -> Cancel:
+        """Take down that a run must end; returns the older word of the same, where there is one."""
+        ...
+
+    def claim_key(self, principal: str, key: str, request_sha256: str) -> Claim | bytes:
+        """Claim an idempotency key for a request, or return the answer that is kept under it for the same request."""
+        ...
+
+    def settle_key(self, principal: str, key: str, answer: bytes | None) -> None:
+        """Keep the answer under the key, or with None let go of the key, so that the request can come again."""
+        ...
+
     def set_register_head(self, head: RegisterHead) -> None:
         """Replace the head; raises Defect ``db.integrity`` unless it is the next revision."""
         ...
@@ -198,6 +304,10 @@ class Tx(View, Protocol):
 
     def after_commit(self, do: Callable[[], None]) -> None:
         """Call ``do`` as soon as the transaction is durable, before this process begins another; else never."""
+        ...
+
+    def keep_decision(self, decision: KeptDecision) -> None:
+        """Keep what policy was asked and said; again under the same reference replaces it."""
         ...
 
     def forget_tokens(self) -> int:

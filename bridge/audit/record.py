@@ -50,6 +50,8 @@ class RecordType(enum.StrEnum):
     """A GitLab user and an account were linked, or no longer are; the link's id is the reference."""
     CONSENT = "consent"
     """The owner of an account said which projects may act as them."""
+    ACCESS = "access"
+    """An API token was made or revoked, or sessions were opened or ended; the token's id is the reference."""
     KILL = "kill"
     """A kill switch was thrown or lifted; its id is the reference."""
 

@@ -36,7 +36,7 @@ class AuditViews:
         while True:
             query = select(audit).where(audit.c.seq > after).order_by(audit.c.seq).limit(_BATCH)
             rows = self._connection.execute(query).all()
-            yield from map(_entry, rows)
+            yield from map(entry_of, rows)
             if len(rows) < _BATCH:
                 return
             after = rows[-1].seq
@@ -56,7 +56,7 @@ class AuditViews:
         if not wanted:
             return []
         return [
-            _entry(row) for row in self._connection.execute(select(audit).where(or_(*wanted)).order_by(audit.c.seq))
+            entry_of(row) for row in self._connection.execute(select(audit).where(or_(*wanted)).order_by(audit.c.seq))
         ]
 
 
@@ -117,6 +117,7 @@ def _values(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _entry(row: Any) -> Entry:
+def entry_of(row: Any) -> Entry:
+    """The entry in a row of the ``audit`` table."""
     index = Index(row.ts, row.type, row.phase, row.reference, row.run_id, row.job_id)
     return Entry(row.seq, row.leaf, row.leaf_hash, row.root, index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
@@ -11,17 +11,26 @@ from typing import Any
 from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import SQLAlchemyError
 
-from bridge.audit.ledger import Opened, Opening, SealedGrant, Session
+from bridge.access import ApiToken, SessionEpoch
+from bridge.audit.ledger import Claim, Opened, Opening, SealedGrant, Session
 from bridge.audit.log import Entry, Head, Writer
 from bridge.audit.record import Record
 from bridge.db import refusals
+from bridge.db.access import AccessChanges, AccessViews
 from bridge.db.auditlog import AuditAppends, AuditViews
+from bridge.db.decisions import DecisionChanges, DecisionViews
 from bridge.db.engine import LOCK_SECONDS, WRITES
+from bridge.db.idempotency import IdempotencyChanges
 from bridge.db.kills import KillChanges, KillViews
+from bridge.db.listing import CancelChanges, ListViews
+from bridge.db.policies import PolicyChanges, PolicyViews
 from bridge.db.register import RegisterChanges, RegisterViews
 from bridge.db.runs import RunChanges, RunViews
 from bridge.db.stages import StageChanges, StageViews
+from bridge.decisions import KeptDecision
+from bridge.listing import BundleRow, Cancel, EntryFilter, RunFilter, RunnerRow, RunRow
 from bridge.model import KillSwitch, Run, RunId, RunState, Stage, StageState
+from bridge.proposals import Activation, Proposal
 from bridge.register import Consent, Edit, Lifting, Link, Register, RegisterHead
 
 Clock = Callable[[], datetime]
@@ -80,7 +89,11 @@ class SqlView:
         self._stage_views = StageViews(connection)
         self._kill_views = KillViews(connection)
         self._register_views = RegisterViews(connection)
+        self._policy_views = PolicyViews(connection)
+        self._access_views = AccessViews(connection)
         self._audit_views = AuditViews(connection)
+        self._decision_views = DecisionViews(connection)
+        self._list_views = ListViews(connection)
 
     def run(self, run_id: RunId) -> Run:
         """See ``View.run``."""
@@ -122,6 +135,22 @@ class SqlView:
         """See ``View.register``."""
         return self._register_views.register()
 
+    def bundle_files(self, content_hash: str) -> Mapping[str, str]:
+        """See ``View.bundle_files``."""
+        return self._policy_views.bundle_files(content_hash)
+
+    def api_token_uses(self) -> Mapping[str, datetime]:
+        """See ``View.api_token_uses``."""
+        return self._access_views.api_token_uses()
+
+    def decision(self, reference: str) -> KeptDecision | None:
+        """See ``View.decision``."""
+        return self._decision_views.decision(reference)
+
+    def decisions(self, since: datetime, most: int) -> Sequence[KeptDecision]:
+        """See ``View.decisions``."""
+        return self._decision_views.decisions(since, most)
+
     def head(self) -> Head:
         """See ``View.head``."""
         return self._audit_views.head()
@@ -136,6 +165,30 @@ class SqlView:
         """See ``View.timeline``."""
         return self._audit_views.timeline(run_id=run_id, job_id=job_id, reference=reference)
 
+    def list_runs(self, wanted: RunFilter, before: tuple[datetime, RunId] | None, limit: int) -> Sequence[RunRow]:
+        """See ``View.list_runs``."""
+        return self._list_views.list_runs(wanted, before, limit)
+
+    def list_runners(self, after: tuple[str, int] | None, limit: int) -> Sequence[RunnerRow]:
+        """See ``View.list_runners``."""
+        return self._list_views.list_runners(after, limit)
+
+    def list_bundles(self, before: tuple[datetime, str] | None, limit: int) -> Sequence[BundleRow]:
+        """See ``View.list_bundles``."""
+        return self._list_views.list_bundles(before, limit)
+
+    def find_entries(self, wanted: EntryFilter, first: int, last: int, limit: int, *, newest: bool) -> Sequence[Entry]:
+        """See ``View.find_entries``."""
+        return self._list_views.find_entries(wanted, first, last, limit, newest=newest)
+
+    def first_seq_since(self, moment: datetime) -> int:
+        """See ``View.first_seq_since``."""
+        return self._list_views.first_seq_since(moment)
+
+    def cancels(self, run_id: RunId | None = None) -> Sequence[Cancel]:
+        """See ``View.cancels``."""
+        return self._list_views.cancels(run_id)
+
 
 class SqlTx(SqlView):
     """Implements ``audit.ledger.Tx`` on one connection."""
@@ -146,7 +199,12 @@ class SqlTx(SqlView):
         self._run_changes = RunChanges(connection, now)
         self._stage_changes = StageChanges(connection, now)
         self._kill_changes = KillChanges(connection, now)
+        self._decision_changes = DecisionChanges(connection)
         self._register_changes = RegisterChanges(connection)
+        self._policy_changes = PolicyChanges(connection)
+        self._access_changes = AccessChanges(connection)
+        self._cancel_changes = CancelChanges(connection)
+        self._idempotency = IdempotencyChanges(connection, now)
         self._now = now
         self._edits: list[Edit] = []
         self._sealed = 0
@@ -160,7 +218,7 @@ class SqlTx(SqlView):
     def flush(self) -> None:
         """Write what is written once for a transaction; the ledger calls it before the commit.
 
-        Raises Defect ``register.unsealed`` where a link, consent or kill switch would be stored without a seal.
+        Raises Defect ``register.unsealed`` where a row of the register would be stored without a seal.
         """
         if self._sealed != len(self._edits):
             raise refusals.register_unsealed()
@@ -209,6 +267,42 @@ class SqlTx(SqlView):
         """See ``Tx.put_consent``."""
         self._edits.append(self._register_changes.put_consent(consent))
 
+    def put_proposal(self, proposal: Proposal) -> None:
+        """See ``Tx.put_proposal``."""
+        self._edits.append(self._policy_changes.put_proposal(proposal))
+
+    def put_activation(self, activation: Activation) -> None:
+        """See ``Tx.put_activation``."""
+        self._edits.append(self._policy_changes.put_activation(activation))
+
+    def keep_bundle(self, content_hash: str, files: Mapping[str, str], by: str, now: datetime) -> None:
+        """See ``Tx.keep_bundle``."""
+        self._policy_changes.keep_bundle(content_hash, files, by, now)
+
+    def put_api_token(self, token: ApiToken) -> None:
+        """See ``Tx.put_api_token``."""
+        self._edits.append(self._access_changes.put_api_token(token))
+
+    def put_session_epoch(self, epoch: SessionEpoch) -> None:
+        """See ``Tx.put_session_epoch``."""
+        self._edits.append(self._access_changes.put_session_epoch(epoch))
+
+    def note_api_token_use(self, token_id: str, at: datetime) -> None:
+        """See ``Tx.note_api_token_use``."""
+        self._access_changes.note_api_token_use(token_id, at)
+
+    def cancel_run(self, cancel: Cancel) -> Cancel:
+        """See ``Tx.cancel_run``."""
+        return self._cancel_changes.cancel_run(cancel)
+
+    def claim_key(self, principal: str, key: str, request_sha256: str) -> Claim | bytes:
+        """See ``Tx.claim_key``."""
+        return self._idempotency.claim(principal, key, request_sha256)
+
+    def settle_key(self, principal: str, key: str, answer: bytes | None) -> None:
+        """See ``Tx.settle_key``."""
+        self._idempotency.settle(principal, key, answer)
+
     def set_register_head(self, head: RegisterHead) -> None:
         """See ``Tx.set_register_head``."""
         self._register_changes.set_head(head)
@@ -226,6 +320,10 @@ class SqlTx(SqlView):
         """Do what was to be done after the commit; the ledger calls it."""
         for do in self._after_commit:
             do()
+
+    def keep_decision(self, decision: KeptDecision) -> None:
+        """See ``Tx.keep_decision``."""
+        self._decision_changes.keep_decision(decision)
 
     def forget_tokens(self) -> int:
         """See ``Tx.forget_tokens``."""

@@ -107,6 +107,26 @@ def link_taken(link: Link) -> Conflict:
     )
 
 
+def no_bundle(content_hash: str) -> NotFound:
+    """``policy.no_bundle``"""
+    return NotFound(
+        "policy.no_bundle",
+        "The bridge has no policy bundle of this hash.",
+        "See 'ci-bridge policy proposals' and 'ci-bridge policy history' for those that it has.",
+        content_hash=content_hash[:64],
+    )
+
+
+def bundle_unreadable(error: Exception) -> Defect:
+    """``policy.content``, for a text that is no bundle's"""
+    return Defect(
+        "policy.content",
+        "The files that the database has of a policy bundle are not those of its hash.",
+        "Stop the bridge and look for who changed the database; then report the reference.",
+        kind=type(error).__name__,
+    )
+
+
 def not_next(revision: int) -> Defect:
     """``db.integrity``, for a head of the register that does not follow the one that is there"""
     return Defect("db.integrity", "The bridge's database refused a change.", _TELL, kind="revision", revision=revision)
@@ -123,7 +143,7 @@ def register_unreadable(error: Exception) -> Defect:
     """``register.broken``, for rows that are none"""
     return Defect(
         "register.broken",
-        "What the database says of links, consents and kill switches is not what the broker has sealed.",
+        "What the database says of links, consents, kill switches and policy is not what the broker has sealed.",
         "Stop the bridge and look for who changed the database; then report the reference.",
         kind=type(error).__name__,
     )

@@ -1,17 +1,19 @@
-"""Links, consents and the register's head in their tables; links are ended, never deleted."""
+"""The register's rows and its head in their tables; links are ended, never deleted."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sqlalchemy import Connection, delete, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from bridge.db import refusals
+from bridge.db.access import AccessViews
 from bridge.db.kills import KillViews
+from bridge.db.policies import PolicyViews
 from bridge.db.schema import account_links, consent_projects, consents, register_head
 from bridge.register import (
     FIRST_REVISION,
@@ -23,6 +25,7 @@ from bridge.register import (
     ProjectRef,
     Register,
     RegisterHead,
+    Row,
     ordered,
 )
 
@@ -49,11 +52,22 @@ class RegisterViews:
 
     def register(self) -> Register:
         """See ``View.register``; raises Defect ``register.broken`` for rows that this bridge can't have written."""
-        switches = KillViews(self._connection)
         try:
-            return ordered(self.head().revision, self._links(), self._consents(), switches.kill_switches(active=False))
+            return ordered(self.head().revision, self._rows())
         except (ValueError, TypeError, OverflowError) as error:
             raise refusals.register_unreadable(error) from error
+
+    def _rows(self) -> Iterator[Row]:
+        """Those of every kind, see ``register.KINDS``."""
+        policies = PolicyViews(self._connection)
+        yield from self._links()
+        yield from self._consents()
+        yield from KillViews(self._connection).kill_switches(active=False)
+        yield from policies.proposals()
+        yield from policies.activations()
+        access = AccessViews(self._connection)
+        yield from access.api_tokens()
+        yield from access.session_epochs()
 
     def _links(self) -> list[Link]:
         return [_link_of(row) for row in self._connection.execute(_LINKS).all()]

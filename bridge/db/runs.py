@@ -129,6 +129,9 @@ class RunChanges:
                 "run_id": run_id,
                 "issuer": identity.issuer,
                 "job_id": identity.job_id,
+                "user_id": identity.user_id,
+                "project_id": identity.project_id,
+                "runner_id": identity.runner_id,
                 "created_at": self._now,
             },
         )

@@ -71,8 +71,18 @@ runs = Table(
     Column("grant_json", LargeBinary, nullable=False),
     Column("seal", LargeBinary, nullable=False),
     Column("session_hash", LargeBinary, nullable=False),
+    # Of the grant, to list runs by; nobody decides by them.
+    Column("user_id", Number),
+    Column("project_id", Number),
+    Column("runner_id", Number),
     UniqueConstraint("issuer", "job_id"),
-    Index(None, "state"),
+    Index(None, "state", "created_at"),
+    Index(None, "created_at", "run_id"),
+    Index(None, "account", "created_at"),
+    Index(None, "cluster", "created_at"),
+    Index(None, "issuer", "user_id", "created_at"),
+    Index(None, "project_id", "created_at"),
+    Index(None, "issuer", "runner_id", "created_at"),
     sqlite_strict=True,
 )
 
@@ -230,5 +240,164 @@ register_head = Table(
     Column("seal", LargeBinary, nullable=False),
     CheckConstraint("id = 1", name="single"),
     CheckConstraint("revision >= 0", name="revision"),
+    sqlite_strict=True,
+)
+
+bundles = Table(
+    "bundles",
+    metadata,
+    Column("content_hash", Text, primary_key=True),
+    # Canonical JSON of {path: text}; nobody changes it, and whoever reads it hashes it again.
+    Column("files", Text, nullable=False),
+    Column("size", Number, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("created_by", Text, nullable=False),
+    CheckConstraint("length(content_hash) = 64", name="content_hash"),
+    sqlite_strict=True,
+)
+
+proposals = Table(
+    "proposals",
+    metadata,
+    Column("proposal_id", Text, primary_key=True),
+    Column("content_hash", Text, ForeignKey("bundles.content_hash"), nullable=False),
+    Column("base_hash", Text, nullable=False),
+    Column("base_number", Number, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("title", Text, nullable=False),
+    Column("state", Text, nullable=False),
+    Column("version", Number, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("changed_at", Moment, nullable=False),
+    Column("decided_by", Text),
+    Column("decided_at", Moment),
+    Column("reason", Text, nullable=False),
+    Column("activated_by", Text),
+    CheckConstraint("state IN ('draft', 'submitted', 'approved', 'activated', 'rejected', 'withdrawn')", name="state"),
+    CheckConstraint("version >= 1 AND base_number >= 0", name="version"),
+    CheckConstraint(
+        "(decided_by IS NULL OR decided_by <> author)"
+        " AND (state NOT IN ('approved', 'activated') OR (decided_by IS NOT NULL AND decided_at IS NOT NULL))",
+        name="four_eyes",
+    ),
+    CheckConstraint("state = 'activated' OR activated_by IS NULL", name="activated"),
+    sqlite_strict=True,
+)
+
+activations = Table(
+    "activations",
+    metadata,
+    Column("number", Number, primary_key=True, autoincrement=False),
+    Column("content_hash", Text, ForeignKey("bundles.content_hash"), nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("by", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("at", Moment, nullable=False),
+    Column("proposal_id", Text, ForeignKey("proposals.proposal_id")),
+    Column("second", Text),
+    Column("ends_at", Moment),
+    # An approval is used once.
+    UniqueConstraint("proposal_id"),
+    CheckConstraint("number >= 1", name="number"),
+    CheckConstraint(
+        "(kind = 'activate' AND proposal_id IS NOT NULL) OR (kind IN ('roll_back', 'break_glass')"
+        " AND proposal_id IS NULL)",
+        name="kind",
+    ),
+    CheckConstraint("second IS NULL OR (kind = 'break_glass' AND second <> \"by\")", name="four_eyes"),
+    CheckConstraint(
+        "(kind <> 'break_glass' AND ends_at IS NULL)"
+        " OR (kind = 'break_glass' AND ends_at IS NOT NULL"
+        ' AND ends_at > "at" AND ends_at <= "at" + 14400000000)',
+        name="four_hours",
+    ),
+    sqlite_strict=True,
+)
+
+api_tokens = Table(
+    "api_tokens",
+    metadata,
+    Column("token_id", Text, primary_key=True),
+    Column("secret_hash", Text, nullable=False),
+    Column("principal", Text, nullable=False),
+    Column("scopes", Text, nullable=False),
+    Column("note", Text, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    Column("expires_at", Moment, nullable=False),
+    Column("revoked_at", Moment),
+    Column("revoked_by", Text),
+    UniqueConstraint("secret_hash"),
+    CheckConstraint("length(secret_hash) = 64", name="secret_hash"),
+    CheckConstraint("created_by = principal", name="own"),
+    # 366 days.
+    CheckConstraint("expires_at > created_at AND expires_at <= created_at + 31622400000000", name="life"),
+    CheckConstraint(
+        "(revoked_at IS NULL AND revoked_by IS NULL) OR (revoked_at IS NOT NULL AND revoked_by IS NOT NULL)",
+        name="revoked",
+    ),
+    sqlite_strict=True,
+)
+
+session_epochs = Table(
+    "session_epochs",
+    metadata,
+    Column("principal", Text, primary_key=True),
+    Column("epoch", Number, nullable=False),
+    Column("changed_by", Text, nullable=False),
+    Column("changed_at", Moment, nullable=False),
+    CheckConstraint("epoch >= 1", name="epoch"),
+    sqlite_strict=True,
+)
+
+# Not of the register: it changes with every hour in which a token is used, and decides nothing.
+api_token_uses = Table(
+    "api_token_uses",
+    metadata,
+    Column("token_id", Text, ForeignKey("api_tokens.token_id"), primary_key=True),
+    Column("used_at", Moment, nullable=False),
+    sqlite_strict=True,
+)
+
+# Under no seal: a row can only stop a run.
+run_cancels = Table(
+    "run_cancels",
+    metadata,
+    Column("run_id", Text, ForeignKey("runs.run_id"), primary_key=True),
+    Column("cancelled_by", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", Moment, nullable=False),
+    sqlite_strict=True,
+)
+
+idempotency = Table(
+    "idempotency",
+    metadata,
+    Column("principal", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("request_sha256", Text, nullable=False),
+    # Null while the request is at work, and where nobody can know what became of it.
+    Column("answer", LargeBinary),
+    Column("expires_at", Moment, nullable=False),
+    PrimaryKeyConstraint("principal", "key"),
+    CheckConstraint("length(request_sha256) = 64", name="request_sha256"),
+    Index(None, "expires_at"),
+    sqlite_strict=True,
+)
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("reference", Text, primary_key=True),
+    Column("at", Moment, nullable=False),
+    Column("issuer", Text, nullable=False),
+    Column("user_id", Number, nullable=False),
+    Column("project_id", Number, nullable=False),
+    Column("job_id", Number, nullable=False),
+    Column("account", Text, nullable=False),
+    Column("code", Text, nullable=False),
+    Column("bundle_hash", Text, nullable=False),
+    Column("question", LargeBinary, nullable=False),
+    Index(None, "at"),
     sqlite_strict=True,
 )

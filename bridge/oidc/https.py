@@ -97,7 +97,11 @@ class Conversation:
 
     def post_json(self, url: str, content: bytes, headers: Mapping[str, str]) -> Answer:
         """The answer to ``content``, sent as application/json; raises as ``get`` does."""
-        return self._ask("POST", url, None, {"Content-Type": "application/json", **headers}, content)
+        return self.send_json("POST", url, content, headers)
+
+    def send_json(self, method: str, url: str, content: bytes, headers: Mapping[str, str]) -> Answer:
+        """As ``post_json``, with another method."""
+        return self._ask(method, url, None, {"Content-Type": "application/json", **headers}, content)
 
     def _ask(
         self,

@@ -20,6 +20,9 @@ MAX_TOKEN_BYTES: Final = 16 * 1024
 ALGORITHM: Final = "RS256"
 """The only algorithm with which GitLab signs id_tokens."""
 
+JWT: Final = "JWT"
+"""What ``typ`` says of every token that has one, unless its reader takes others too (RFC 7519 section 5.1)."""
+
 HEADER_MEMBERS: Final = frozenset({"alg", "kid", "typ"})
 """No jku, jwk, x5u, x5c, crit, b64, zip or enc: none of them may lead us to a key or another meaning."""
 
@@ -38,10 +41,11 @@ class UnverifiedParts:
     unverified_claims: dict[str, Any]
 
 
-def split(token: UnverifiedToken) -> UnverifiedParts:
+def split(token: UnverifiedToken, types: frozenset[str] = frozenset({JWT})) -> UnverifiedParts:
     """The key id and claims that a compact JWS in its only canonical spelling says it has.
 
-    Raises TokenRefused ``token.size``, ``token.form``, ``token.header``, ``token.algorithm``, ``token.kid`` or
+    ``types`` are the values that ``typ`` may have, letter by letter; without one it counts as ``JWT``. Raises
+    TokenRefused ``token.size``, ``token.form``, ``token.header``, ``token.algorithm``, ``token.kid`` or
     ``token.payload``.
     """
     if type(token) is not str or len(token) > MAX_TOKEN_BYTES:
@@ -50,7 +54,7 @@ def split(token: UnverifiedToken) -> UnverifiedParts:
         raise token_refused("form", "not three base64url segments")
     header, payload, signature = token.split(".")
     decode_base64url(signature)
-    kid = _check_header(_object("header", header))
+    kid = _check_header(_object("header", header), types)
     return UnverifiedParts(kid, _object("payload", payload))
 
 
@@ -77,13 +81,14 @@ def _object(reason: str, segment: str) -> dict[str, Any]:
         raise token_refused(reason, str(error)) from error
 
 
-def _check_header(header: dict[str, Any]) -> str:
+def _check_header(header: dict[str, Any], types: frozenset[str]) -> str:
     if not header.keys() <= HEADER_MEMBERS:
         raise token_refused("header", "members beyond alg, kid and typ")
     if header.get("alg") != ALGORITHM:
         raise token_refused("algorithm", f"alg is not {ALGORITHM}")
-    if header.get("typ", "JWT") != "JWT":
-        raise token_refused("header", "typ is not JWT")
+    kind = header.get("typ", JWT)
+    if type(kind) is not str or kind not in types:
+        raise token_refused("header", f"typ is not {' or '.join(sorted(types))}")
     kid = header.get("kid")
     if type(kid) is not str or KID.fullmatch(kid) is None:
         raise token_refused("kid", "kid is missing or malformed")

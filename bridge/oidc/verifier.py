@@ -71,7 +71,7 @@ class Verifier:
         parts = split(token)
         expected = self._issuer(parts.unverified_claims)
         key = self._keys.key(expected.issuer, parts.unverified_kid)
-        claims = _check_signature(token, key, expected)
+        claims = check_signature(token, key, expected, REQUIRED)
         if claims != parts.unverified_claims:
             raise token_refused("payload", "two parsers read two payloads")
         check_claims(claims)
@@ -85,8 +85,11 @@ class Verifier:
         return self._audiences[unverified_issuer]
 
 
-def _check_signature(token: str, key: RSAPublicKey, expected: Audience) -> dict[str, Any]:
-    """Step 6; times are step 7, for PyJWT takes the machine's clock and no other."""
+def check_signature(token: str, key: RSAPublicKey, expected: Audience, required: Iterable[str]) -> dict[str, Any]:
+    """Step 6: the claims, signed, of that issuer and for that audience, with all that are ``required``.
+
+    Times are step 7, for PyJWT takes the machine's clock and no other. Raises TokenRefused ``token.<reason>``.
+    """
     try:
         claims: dict[str, Any] = jwt.decode(
             token,
@@ -96,7 +99,7 @@ def _check_signature(token: str, key: RSAPublicKey, expected: Audience) -> dict[
             issuer=expected.issuer,
             options={
                 "verify_signature": True,
-                "require": list(REQUIRED),
+                "require": list(required),
                 "verify_aud": True,
                 "strict_aud": True,
                 "verify_iss": True,

@@ -1,76 +1,73 @@
-"""Who calls: a person with a Kerberos ticket for our HTTP service, or root on the bridge's own machine.
+"""Who calls: a person with a ticket, a sign-in or a session; a program with an API token; or root on this machine.
 
-The broker asks here, not web: what a caller may change decides who runs as whom.
+The broker asks here, not web: what a caller may change decides who runs as whom. Each kind of credential has a form of
+its own, letter by letter, so that none is ever tried as another. Roles are those of the moment, whatever was shown.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
-from bridge.errors import PolicyRefused, TokenRefused
+import structlog
+
+from bridge.access import ApiToken
+from bridge.errors import Outage, Refused, TokenRefused
 from bridge.kerberos.negotiate import NegotiateAcceptor
+from bridge.model import UnverifiedToken
+from bridge.oidc.people import PeopleVerifier
+from bridge.people.api_tokens import ApiTokens
+from bridge.people.caller import LOCAL, Caller, Method, session_over, unknown
+from bridge.people.sessions import Sessions
 from bridge.policy.names import ACCOUNT_PATTERN
 from bridge.policy.roles import Role, Roles
+
+__all__ = ["Caller", "Callers", "Method"]
 
 _NAME: Final = re.compile(ACCOUNT_PATTERN, re.ASCII)
 _UID: Final = r"[a-z_]?[a-z0-9_.-]{0,63}\([0-9]{1,10}\)"
 _OPERATOR: Final = re.compile(rf"{_UID}( by {_UID})?", re.ASCII)
-_LOCAL: Final = "local:"
+_API_TOKEN: Final = re.compile(r"cib_[A-Za-z0-9_-]{43}", re.ASCII)
+_JWT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
+_SESSION: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]{43}", re.ASCII)
 
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Who calls, proven."""
-
-    principal: str
-    """``alice@REALM``, or ``local:root(0)`` for a process on this machine."""
-    account: str | None
-    """The posix account whose owner this is: that of a principal with one component, in the cluster's realm."""
-    roles: frozenset[Role]
-    reply: bytes = b""
-    """Our side of Negotiate, for the answer's header."""
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is a process on this machine, and not a person who has shown a ticket."""
-        return self.principal.startswith(_LOCAL)
-
-    def require(self, *roles: Role) -> None:
-        """Pass for a caller with one of the roles; raises PolicyRefused ``caller.role``."""
-        if self.roles.isdisjoint(roles):
-            needed = " or ".join(role.value for role in roles)
-            raise PolicyRefused(
-                "caller.role",
-                f"This needs the role {needed}, which you don't have.",
-                "Ask the policy's authors to give it to you in roles.toml.",
-                principal=self.principal,
-                needed=needed,
-            )
-
-    def require_account(self) -> str:
-        """Return the account of a caller who is a person; raises PolicyRefused ``caller.no_account``."""
-        if self.account is None:
-            raise PolicyRefused(
-                "caller.no_account",
-                "This is about one's own account, and your Kerberos principal is not a person's.",
-                "Run kinit as yourself, then try again.",
-                principal=self.principal,
-            )
-        return self.account
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
 class Callers:
-    """Finds out who calls; every part is passed in."""
+    """Finds out who calls; every part is passed in, and a kind of credential without its part is nobody's."""
 
     acceptor: NegotiateAcceptor
     realm: str
     """The accounts' realm; principals of any other are nobody here."""
     roles: Callable[[], Roles]
     """Those of the bundle that is active now."""
+    clock: Callable[[], datetime] | None = None
+    tokens: ApiTokens | None = None
+    sessions: Sessions | None = None
+    people: PeopleVerifier | None = None
+
+    def by_authorization(self, authorization: str) -> Caller:
+        """Return who made the value of an ``Authorization`` header; ``Session`` is what web makes of its cookie.
+
+        Raises TokenRefused ``negotiate.*``, ``caller.unknown`` or ``caller.session``, and Outage where a credential
+        can't be checked.
+        """
+        scheme, _, shown = authorization.partition(" ")
+        match scheme.lower():
+            case "bearer" if _API_TOKEN.fullmatch(shown):
+                return self._by_api_token(shown)
+            case "bearer" if _JWT.fullmatch(shown):
+                return self._by_sign_in(shown)
+            case "bearer":
+                raise unknown()
+            case "session":
+                return self._by_session(shown)
+        return self.by_negotiate(authorization)
 
     def by_negotiate(self, authorization: str) -> Caller:
         """Return who made the value of an ``Authorization: Negotiate`` header; raises TokenRefused ``negotiate.*``."""
@@ -81,9 +78,13 @@ class Callers:
                 "Run kinit, then call it with HTTP Negotiate, as ci-bridge and 'curl --negotiate -u :' do.",
             )
         shown = self.acceptor.accept_header(authorization)
-        name, _, realm = shown.principal.rpartition("@")
-        own = realm == self.realm and _NAME.fullmatch(name) is not None
-        return Caller(shown.principal, name if own else None, self.roles().of(shown.principal), shown.reply)
+        return Caller(
+            shown.principal,
+            self._account(shown.principal),
+            self.roles().of(shown.principal),
+            shown.reply,
+            Method.NEGOTIATE,
+        )
 
     @staticmethod
     def by_socket(uid: int, operator: str) -> Caller:
@@ -94,4 +95,55 @@ class Callers:
         """
         shown = operator if _OPERATOR.fullmatch(operator) else f"({uid})"
         roles = {Role.OPERATOR, Role.VIEWER, Role.AUDITOR} if uid == 0 else set()
-        return Caller(f"{_LOCAL}{shown}", None, frozenset(roles))
+        return Caller(f"{LOCAL}{shown}", None, frozenset(roles), method=Method.SOCKET)
+
+    def _by_api_token(self, secret: str) -> Caller:
+        """A program has no account of its own, and never more than its principal has now."""
+        if self.tokens is None:
+            raise unknown()
+        token = self.tokens.find(secret)
+        return Caller(token.principal, None, self._scoped(token), method=Method.API_TOKEN, token_id=token.token_id)
+
+    def _scoped(self, token: ApiToken) -> frozenset[Role]:
+        return frozenset(role for role in self.roles().of(token.principal) if role.value in token.scopes)
+
+    def _by_sign_in(self, shown: str) -> Caller:
+        if self.people is None or self.clock is None:
+            raise unknown()
+        try:
+            person = self.people.verify(UnverifiedToken(shown), self.clock())
+        except Refused as error:
+            # Which check it was is for the operators of this machine; the token is in no log.
+            log.info("caller.refused", method=Method.OIDC.value, code=error.code, context=dict(error.context))
+            raise unknown() from error
+        except Outage as error:
+            raise Outage(
+                "caller.provider_down",
+                "The identity provider's keys can't be had, so that its tokens can't be checked.",
+                "Try again in a few minutes, or show a Kerberos ticket.",
+                cause=error.code,
+            ) from error
+        return self._vouched(person.principal, person.issuer, Method.OIDC)
+
+    def _by_session(self, shown: str) -> Caller:
+        if self.sessions is None or _SESSION.fullmatch(shown) is None:
+            raise session_over("form")
+        session = self.sessions.find(shown)
+        if session.issuer is not None:
+            caller = self._vouched(session.principal, session.issuer, Method.SESSION)
+        else:
+            principal = session.principal
+            caller = Caller(principal, self._account(principal), self.roles().of(principal), method=Method.SESSION)
+        return replace(caller, token_id=session.session_id, renewed=session.renewed)
+
+    def _vouched(self, principal: str, issuer: str, method: Method) -> Caller:
+        """Whoever a provider vouches for, as long as the settings name it."""
+        provider = None if self.people is None else self.people.provider(issuer)
+        if provider is None:
+            raise session_over("provider")
+        account = self._account(principal) if provider.owns_accounts else None
+        return Caller(principal, account, self.roles().of(principal), method=method, issuer=issuer)
+
+    def _account(self, principal: str) -> str | None:
+        name, _, realm = principal.rpartition("@")
+        return name if realm == self.realm and _NAME.fullmatch(name) is not None else None

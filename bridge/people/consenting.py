@@ -105,7 +105,7 @@ class ConsentDesk:
                 consent = self._changed(before or self._unsaid(account.name, account.uid), act, project)
                 consent = dataclasses.replace(consent, changed_by=caller.principal, changed_at=self.clock())
                 tx.put_consent(consent)
-                facts: dict[str, str | int | bool] = {"mode": consent.mode.value}
+                facts: dict[str, str | int | bool] = {"mode": consent.mode.value, **caller.proof}
                 if project is not None:
                     facts |= {"issuer": project.issuer, "project_id": project.project_id}
                 target = Target(account=account.name, uid=account.uid)

@@ -56,7 +56,7 @@ class KillDesk:
             with self.register.begin() as (tx, _):
                 in_force = tx.kill(switch)
                 if in_force is switch:
-                    tx.append(kills.record(switch, "thrown", caller.principal, switch.reason))
+                    tx.append(kills.record(switch, "thrown", caller.principal, switch.reason, caller.proof))
             return in_force, in_force is switch
 
     def lift(self, caller: Caller, switch_id: str, reason: str) -> KillSwitch:
@@ -66,7 +66,7 @@ class KillDesk:
             checked = _checked(reason)
             with self.register.begin() as (tx, _):
                 lifted = tx.lift(switch_id, caller.principal)
-                tx.append(kills.record(lifted, "lifted", caller.principal, checked))
+                tx.append(kills.record(lifted, "lifted", caller.principal, checked, caller.proof))
             return lifted
 
     def _require_target(self, scope: KillScope, issuer: str | None, number: int | None, account: str | None) -> None:

@@ -186,6 +186,7 @@ class LinkDesk:
         """Approve or reject what somebody else proposed; raises BridgeError."""
         with self._refusals("approve" if approve else "reject", caller):
             caller.require(Role.APPROVER)
+            caller.require_person()
             with self.register.begin() as (tx, register):
                 link = _one(register, link_id, LinkState.PROPOSED)
                 if approve:
@@ -248,6 +249,7 @@ class LinkDesk:
                 "People do not link their GitLab users themselves on this cluster.",
                 "Ask the cluster's administrators to link your GitLab user to your account.",
             )
+        caller.require_ticket()
         return self._fit(caller.require_account())
 
     def _require_admin_links(self) -> None:

@@ -23,15 +23,31 @@ from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
 from bridge.db.migrate import upgrade
 from bridge.errors import Defect, Outage
+from bridge.proposals import ActivationKind, ProposalState
 from bridge.register import ConsentMode, LinkState, ProjectRef, Register, RegisterHead
 from bridge.seal import Seal
 from bridge.sealed import SealedRegister, digest
 from bridge.sealmark import RevisionMark
-from tests.register_example import GITLAB, NOW, admin_link, consent, link, switch
+from tests.register_example import (
+    ADA,
+    CONTENT,
+    GITLAB,
+    NOW,
+    activation,
+    admin_link,
+    broken_glass,
+    consent,
+    link,
+    proposal,
+    switch,
+)
 
 KEY = bytes(range(32))
 REVOKED = link("LINK-0000-0002", 102, account="bob", state=LinkState.REVOKED, ended_by="bob@REALM.TEST", ended_at=NOW)
 PROPOSED = admin_link("LINK-0000-0003", 103, state=LinkState.PROPOSED, decided_by=None, decided_at=None)
+EVIL = "e" * 64
+UNDECIDED: dict[str, Any] = {"state": ProposalState.SUBMITTED, "decided_by": None, "decided_at": None, "reason": ""}
+ACTIVATED = proposal("PROP-0000-0003", state=ProposalState.ACTIVATED, activated_by="olga@REALM.TEST")
 BEFORE = 3
 """The revision that is attacked."""
 
@@ -100,6 +116,12 @@ def broker(site: Site) -> SealedRegister:
     with broker.begin() as (tx, _):
         tx.put_consent(consent())
         tx.kill(switch())
+        for bundle in (CONTENT, EVIL):
+            tx.keep_bundle(bundle, {}, ADA, NOW)
+        for policy in (proposal(), proposal("PROP-0000-0002", **UNDECIDED), ACTIVATED):
+            tx.put_proposal(policy)
+        tx.put_activation(activation(proposal_id="PROP-0000-0003"))
+        tx.put_activation(broken_glass(2, second=None))
     with broker.begin() as (tx, _):
         tx.kill(switch("KILL-0000-0002", 777))
         tx.lift("KILL-0000-0002", "eve@REALM.TEST")
@@ -143,6 +165,24 @@ BEHIND = {
     "no switch": "DELETE FROM kill_switches WHERE number = 666",
     "one more switch": "INSERT INTO kill_switches SELECT 'K', scope, issuer, 1, account, reason, actor, 1, NULL, NULL"
     " FROM kill_switches LIMIT 1",
+    "a proposal approved": "UPDATE proposals SET state = 'approved', decided_by = 'eve', decided_at = 1"
+    " WHERE state = 'submitted'",
+    "another content approved": "UPDATE proposals SET content_hash = (SELECT max(content_hash) FROM bundles)"
+    " WHERE state = 'approved'",
+    "another base": "UPDATE proposals SET base_number = 1, base_hash = content_hash WHERE state = 'approved'",
+    "another author": "UPDATE proposals SET author = 'mallory@REALM.TEST' WHERE state = 'submitted'",
+    "an approval of today": "UPDATE proposals SET decided_at = decided_at + 1 WHERE state = 'approved'",
+    "an approval again": "UPDATE proposals SET state = 'approved', activated_by = NULL WHERE state = 'activated'",
+    "no proposal": "DELETE FROM proposals WHERE state = 'submitted'",
+    "another bundle in force": "UPDATE activations SET content_hash = (SELECT max(content_hash) FROM bundles)"
+    " WHERE number = 1",
+    "one more activation": "INSERT INTO activations SELECT 9, max(bundles.content_hash), 'roll_back', 'eve', '',"
+    ' "at", NULL, NULL, NULL FROM bundles, activations',
+    "an older one in force": "UPDATE activations SET number = 9 WHERE number = 1",
+    "an emergency confirmed": "UPDATE activations SET second = 'eve' WHERE number = 2",
+    "an emergency without end": "UPDATE activations SET kind = 'roll_back', ends_at = NULL WHERE number = 2",
+    "a longer emergency": "UPDATE activations SET ends_at = ends_at + 1000000 WHERE number = 2",
+    "no activation": "DELETE FROM activations",
 }
 """Changes of rows, with the head left as it is."""
 
@@ -378,19 +418,24 @@ def test_a_broker_with_another_key_believes_nothing(site: Site, broker: SealedRe
 
 
 @pytest.mark.threat("T21")
-@pytest.mark.parametrize("one", ["link", "consent", "seal"])
+@pytest.mark.parametrize("one", ["link", "consent", "proposal", "activation", "seal"])
 def test_what_nobody_ever_sealed_lets_nobody_in(site: Site, tmp_path: Path, one: str) -> None:
     (tmp_path / "other").mkdir()
     unkeyed = Site(tmp_path / "other")
     with unkeyed.broker("b", b"m" * 32).begin() as (tx, _):
         tx.put_link(link())
         tx.put_consent(consent())
+        tx.keep_bundle(CONTENT, {}, ADA, NOW)
+        tx.put_proposal(proposal())
+        tx.put_activation(activation(proposal_id=None, kind=ActivationKind.ROLL_BACK))
     unkeyed.close()
     site.attack(
         f"ATTACH '{unkeyed.path}' AS evil",
         {
             "link": "INSERT INTO account_links SELECT * FROM evil.account_links",
             "consent": "INSERT INTO consents SELECT * FROM evil.consents",
+            "proposal": "INSERT INTO proposals SELECT * FROM evil.proposals",
+            "activation": "INSERT INTO activations SELECT * FROM evil.activations",
             "seal": "UPDATE register_head SET seal = zeroblob(32)",
         }[one],
     )
@@ -403,6 +448,7 @@ def test_what_nobody_ever_sealed_lets_nobody_in(site: Site, tmp_path: Path, one:
 
 def test_switches_from_before_the_first_seal_count_and_come_under_it(site: Site, broker: SealedRegister) -> None:
     site.attack("DELETE FROM account_links", "DELETE FROM consent_projects", "DELETE FROM consents")
+    site.attack("DELETE FROM activations", "DELETE FROM proposals")
     site.attack("UPDATE register_head SET revision = 0, seal = x''")
     started = site.broker("new")
     assert [one.number for one in started.read().switches_in_force] == [666]
@@ -511,11 +557,18 @@ def _other(value: object) -> object:
     return NOW
 
 
-FULL = Register(1, (replace(REVOKED, ended_at=NOW),), (consent(),), (switch(lifted_at=NOW, lifted_by="eve"),))
+FULL = Register(
+    1,
+    (replace(REVOKED, ended_at=NOW),),
+    (consent(),),
+    (switch(lifted_at=NOW, lifted_by="eve"),),
+    (proposal(activated_by="olga"),),
+    (broken_glass(proposal_id="PROP-0000-0001"),),
+)
 
 
 @pytest.mark.threat("T21")
-@pytest.mark.parametrize("rows", ["links", "consents", "switches"])
+@pytest.mark.parametrize("rows", ["links", "consents", "switches", "proposals", "activations"])
 def test_every_field_of_every_row_is_sealed(rows: str) -> None:
     [row] = getattr(FULL, rows)
     for field in fields(row):
@@ -525,6 +578,13 @@ def test_every_field_of_every_row_is_sealed(rows: str) -> None:
                 assert digest(replace(FULL, **{rows: (replace(row, **{field.name: changed}),)})) != digest(FULL), field
     assert digest(replace(FULL, **{rows: ()})) != digest(FULL)
     assert digest(replace(FULL, **{rows: (row, row)})) != digest(FULL)
+
+
+def test_a_register_without_the_kinds_of_later_releases_has_the_digest_of_the_first() -> None:
+    """Made by the first release, of the same three rows: a bridge that is upgraded finds its seal good."""
+    before = Register(1, FULL.links, FULL.consents, FULL.switches)
+    assert digest(before).hex() == "b5c57a8a18bfcc7ef5e1c579477e9965cf5ba410c08a94b0e4f892efcc87a597"
+    assert digest(replace(before, proposals=FULL.proposals)) != digest(before)
 
 
 def test_the_order_of_rows_is_not_sealed() -> None:
