@@ -11,7 +11,8 @@ from typing import Final
 from anyio import CapacityLimiter
 from fastapi import FastAPI
 
-from bridge.api import consent, executor, health, kills, links, node, people, problems
+from bridge.api import consent, executor, health, kills, links, node, openapi, people, problems
+from bridge.api.admin import access, activations, advice, audit, bundles, decisions, proposals, runs, site
 from bridge.api.bounds import BodyLimit, KnownHost
 from bridge.api.callers import PEOPLE_AT_ONCE, Counter
 from bridge.api.guards import guarded
@@ -31,6 +32,7 @@ from bridge.oidc.gitlab import GitLabJobCheck
 from bridge.runs.killing import KillWatch
 from bridge.runs.live import Runs, Workshop
 from bridge.runs.nodes import NodeDesk
+from bridge.runs.reaping import Reaper
 from bridge.runs.stopping import Stopper
 from bridge.runs.watch import JobWatch
 from bridge.settings import Settings
@@ -49,6 +51,15 @@ ROUTERS: Final = (
     links.router,
     consent.router,
     kills.router,
+    openapi.router,
+    site.router,
+    access.router,
+    bundles.router,
+    proposals.router,
+    activations.router,
+    runs.router,
+    decisions.router,
+    audit.router,
 )
 PAGES: Final = (account.router, linking.router, style.router)
 
@@ -64,6 +75,7 @@ class Parts:
     sweeper: Sweeper
     kills: KillWatch
     jobs: JobWatch
+    reaper: Reaper
     broker: BrokerClient
     ledger: Ledger
 
@@ -79,15 +91,17 @@ def make_parts(settings: Settings) -> Parts:
     runs = Runs(Workshop(ledger, broker, pool, poller, register, settings.web.job_wrapper))
     stopper = Stopper(runs)
     kills = KillWatch(ledger, register, runs, stopper)
-    jobs = _job_watch(settings, runs, stopper)
-    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs, broker, ledger)
+    checks = {issuer.url: GitLabJobCheck(issuer.url, issuer.ca_file) for issuer in settings.issuers}
+    jobs = _job_watch(settings, runs, stopper, checks)
+    reaper = Reaper(ledger, runs, stopper, checks, silence_seconds=settings.web.executor_silence_seconds)
+    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs, reaper, broker, ledger)
 
 
-def _job_watch(settings: Settings, runs: Runs, stopper: Stopper) -> JobWatch:
+def _job_watch(settings: Settings, runs: Runs, stopper: Stopper, checks: dict[str, GitLabJobCheck]) -> JobWatch:
     return JobWatch(
         runs,
         stopper,
-        {issuer.url: GitLabJobCheck(issuer.url, issuer.ca_file) for issuer in settings.issuers},
+        checks,
         every_seconds=settings.web.job_watch_seconds,
         silence_seconds=settings.web.gitlab_silence_seconds,
     )
@@ -102,7 +116,9 @@ def make_app(settings: Settings, parts: Parts) -> FastAPI:
         parts.sweeper.start()
         parts.kills.start()
         parts.jobs.start()
+        parts.reaper.start()
         yield
+        parts.reaper.stop()
         parts.jobs.stop()
         parts.kills.stop()
         parts.runs.close()
@@ -123,6 +139,7 @@ def make_app(settings: Settings, parts: Parts) -> FastAPI:
     app.state.nodes = parts.nodes
     app.state.slow = CapacityLimiter(SLOW_CALLS)
     app.state.counter = Counter(parts.broker, parts.ledger, CapacityLimiter(PEOPLE_AT_ONCE))
+    app.state.advice = CapacityLimiter(advice.AT_ONCE)
     app.state.origin = None
     problems.install(app)
     app.add_middleware(BodyLimit)
@@ -130,6 +147,7 @@ def make_app(settings: Settings, parts: Parts) -> FastAPI:
     app.add_middleware(SafeHeaders)
     for router in ROUTERS:
         app.include_router(guarded(router))
+    app.state.openapi = openapi.document(ROUTERS)
     if settings.web.url is not None:
         _add_pages(app, settings, settings.web.url)
     return app

@@ -17,6 +17,9 @@ MAX_BODY_BYTES: Final = 256 * 1024
 
 MAX_SCRIPT_BYTES: Final = MAX_DATA_BYTES
 
+MAX_ADMIN_BYTES: Final = 6 * 1024 * 1024
+"""Below ``/v1/admin/``: the files of a policy bundle, as JSON."""
+
 
 class BodyLimit:
     """ASGI middleware: refuses a longer body by its length header, and cuts one that grows past the bound."""
@@ -29,7 +32,7 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        bound = MAX_SCRIPT_BYTES if scope["method"] == "PUT" else MAX_BODY_BYTES
+        bound = _bound(scope)
         declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
         if not declared.isdigit() or int(declared) > bound:
             await _refuse(bound)(scope, receive, send)
@@ -46,6 +49,13 @@ class BodyLimit:
             return message
 
         await self._app(scope, bounded, send)
+
+
+def _bound(scope: Scope) -> int:
+    """Says only how much is read: who may ask for what is decided at the route, never by the path."""
+    if scope["path"].startswith("/v1/admin/"):
+        return MAX_ADMIN_BYTES
+    return MAX_SCRIPT_BYTES if scope["method"] == "PUT" else MAX_BODY_BYTES
 
 
 class KnownHost:

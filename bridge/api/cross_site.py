@@ -42,6 +42,14 @@ def from_own_page(request: Request) -> None:
     _require(_media_type(request) == FORM)
 
 
+def same_origin_only(request: Request, client_header: str) -> None:
+    """Pass for a script of our own pages: the origin must be there; raises PolicyRefused ``request.cross_site``."""
+    client, own = _one(request, client_header), _own_origin(request)
+    _require(client is not None and _PRINTABLE.fullmatch(client) is not None)
+    _require(own is not None and _one(request, "Origin") == own)
+    _require(_one(request, "Sec-Fetch-Site") in (None, "same-origin"))
+
+
 def _own_origin(request: Request) -> str | None:
     """The origin of ``web.url``; never what the request says of itself."""
     origin: str | None = request.app.state.origin

@@ -10,10 +10,14 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from bridge.api.cookies import forgotten
 from bridge.errors import BridgeError, Defect, NotFound, RequestRefused
 from bridge.references import new_reference
 
 SEE_CONTRACT: Final = "See docs/architecture.md for what each address takes."
+
+_STATUS: Final = {"policy.changed": 412, "request.precondition_required": 428}
+"""Errors that HTTP has a status of its own for: RFC 9110 section 15.5.13, and RFC 6585 section 3."""
 
 log = structlog.get_logger()
 
@@ -28,7 +32,7 @@ def install(app: FastAPI) -> None:
 
 def problem(error: BridgeError, status: int | None = None) -> Response:
     """Render an error; its context stays here, in the log, under the same reference."""
-    status = status or error.status
+    status = status or _STATUS.get(error.code, error.status)
     reference = noted(error, status)
     body = {
         "type": f"urn:ci-bridge:{error.code}",
@@ -41,6 +45,8 @@ def problem(error: BridgeError, status: int | None = None) -> Response:
     headers = {"Retry-After": "5"} if error.retryable else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Negotiate" if error.code.startswith("negotiate.") else "Bearer"
+    if error.code == "caller.session":
+        headers["Set-Cookie"] = forgotten()
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends
 from fastapi.responses import Response
 from pydantic import Field
 
-from bridge.api.callers import Person
+from bridge.api.callers import Presenter
 from bridge.api.consent import Act
 from bridge.api.cross_site import from_own_page
 from bridge.api.problems import invalid
@@ -38,14 +38,14 @@ class ConsentForm(Form):
 
 
 @router.get("")
-async def account(person: Person, shown: PagesOfApp) -> Response:
+async def account(person: Presenter, shown: PagesOfApp) -> Response:
     """Show how the caller's account stands."""
     standing = (await person.ask("consent_show"))["standing"]
     return shown.show(person, "own_account.html", standing=standing, sign_in=shown.sign_in, issuers=shown.issuers)
 
 
 @router.post("/end", dependencies=FROM_OUR_PAGE)
-async def end(person: Person, form: Annotated[EndForm, Depends(posted(EndForm))], shown: PagesOfApp) -> Response:
+async def end(person: Presenter, form: Annotated[EndForm, Depends(posted(EndForm))], shown: PagesOfApp) -> Response:
     """End a link of the caller's account."""
     await person.ask("link_end", link_id=form.link_id, reason=form.reason or "ended by its owner")
     return shown.go(person, f"{shown.home}/link")
@@ -53,7 +53,7 @@ async def end(person: Person, form: Annotated[EndForm, Depends(posted(EndForm))]
 
 @router.post("/consent", dependencies=FROM_OUR_PAGE)
 async def consent(
-    person: Person, form: Annotated[ConsentForm, Depends(posted(ConsentForm))], shown: PagesOfApp
+    person: Presenter, form: Annotated[ConsentForm, Depends(posted(ConsentForm))], shown: PagesOfApp
 ) -> Response:
     """Take down what the owner says."""
     about_project = form.act in ("allow", "deny")

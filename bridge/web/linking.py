@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import Field
 
-from bridge.api.callers import Person
+from bridge.api.callers import Presenter
 from bridge.api.cross_site import from_own_page
 from bridge.api.problems import invalid
 from bridge.errors import PolicyRefused
@@ -41,14 +41,16 @@ class ConfirmForm(Form):
 
 
 @router.post("/start", dependencies=FROM_OUR_PAGE)
-async def start(person: Person, form: Annotated[StartForm, Depends(posted(StartForm))], shown: PagesOfApp) -> Response:
+async def start(
+    person: Presenter, form: Annotated[StartForm, Depends(posted(StartForm))], shown: PagesOfApp
+) -> Response:
     """Send the browser to GitLab."""
     return shown.go(person, (await person.ask("link_start", issuer=form.issuer))["address"])
 
 
 @router.get("/callback")
 async def callback(
-    request: Request, person: Person, shown: PagesOfApp, state: Carried = None, code: Carried = None
+    request: Request, person: Presenter, shown: PagesOfApp, state: Carried = None, code: Carried = None
 ) -> Response:
     """Take the browser back from GitLab (RFC 6749 section 4.1.2), and ask whether what was found is so.
 
@@ -69,7 +71,7 @@ async def callback(
 
 @router.post("/confirm", dependencies=FROM_OUR_PAGE)
 async def confirm(
-    person: Person, form: Annotated[ConfirmForm, Depends(posted(ConfirmForm))], shown: PagesOfApp
+    person: Presenter, form: Annotated[ConfirmForm, Depends(posted(ConfirmForm))], shown: PagesOfApp
 ) -> Response:
     """Link what the person has read and confirmed."""
     await person.ask("link_confirm", confirmation=form.confirmation)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from tests.api.admin_site import Admin, admin_site
 from tests.api.people_web import Site, site
 from tests.unit.core.bench import Broker
 
@@ -52,3 +53,17 @@ def still_site(_still: Site) -> Iterator[Site]:
     _still.client.asked.clear()
     yield _still
     assert _still.broker.register.read().revision == 0
+
+
+@pytest.fixture
+def admin(people_key: rsa.RSAPrivateKey) -> Iterator[Admin]:
+    """The admin API, with one person for each role."""
+    with _broker(people_key) as made, admin_site(*made) as it:
+        yield Admin(it)
+
+
+@pytest.fixture(scope="module")
+def still_admin(people_key: rsa.RSAPrivateKey) -> Iterator[Admin]:
+    """The same for all tests of a file, which change nothing that others look at."""
+    with _broker(people_key) as made, admin_site(*made) as it:
+        yield Admin(it)

@@ -23,6 +23,7 @@ from bridge.model import PosixAccount
 from bridge.runs.killing import KillWatch
 from bridge.runs.live import Runs, Workshop
 from bridge.runs.nodes import NodeDesk
+from bridge.runs.reaping import Reaper
 from bridge.runs.stopping import Stopper
 from bridge.runs.watch import JobWatch
 from bridge.settings import Settings, parse
@@ -84,7 +85,8 @@ def make_parts(broker: Broker, client: BrokerClient) -> Parts:
     stopper = Stopper(runs)
     kills = KillWatch(ledger, register, runs, stopper, every_seconds=60)
     jobs = JobWatch(runs, stopper, {}, every_seconds=60)
-    return Parts(runs, NodeDesk(runs, client), pool, poller, Sweeper(pool), kills, jobs, client, ledger)
+    reaper = Reaper(ledger, runs, stopper, {}, silence_seconds=0)
+    return Parts(runs, NodeDesk(runs, client), pool, poller, Sweeper(pool), kills, jobs, reaper, client, ledger)
 
 
 class Site:

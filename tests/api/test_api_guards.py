@@ -23,7 +23,14 @@ PUBLIC = {
     ("GET", "/health/ready"): "says nothing",
     ("GET", "/assets/page.css"): "a fixed file",
 }
-FILLED = {"run_id": "a" * 26, "invocation": "1" * 32, "link_id": "0000-0000-0000", "switch_id": "0000-0000-0000"}
+FILLED = {
+    "run_id": "a" * 26,
+    "invocation": "1" * 32,
+    "number": "1",
+    "name": "active",
+    "content_hash": "0" * 64,
+    **dict.fromkeys(("link_id", "switch_id", "proposal_id", "token_id", "reference"), "0000-0000-0000"),
+}
 
 
 def _flat(routes: Any) -> Iterator[Any]:
