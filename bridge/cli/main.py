@@ -8,7 +8,7 @@ import sys
 import structlog
 import typer
 
-from bridge.cli import account, audit, consent, database, doctor, kill, policy, service, token
+from bridge.cli import account, api, audit, consent, database, doctor, kill, policy, run, service, token, token_api
 
 app = typer.Typer(
     name="ci-bridge",
@@ -27,6 +27,9 @@ app.add_typer(token.app, name="token")
 app.add_typer(kill.app, name="kill")
 app.add_typer(consent.app, name="consent")
 app.add_typer(account.app, name="account")
+app.add_typer(api.app, name="api")
+app.add_typer(run.app, name="run")
+app.add_typer(token_api.app, name="api-token")
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
-"""Asks the bridge's own API over HTTPS, as the person whose Kerberos ticket is there.
+"""Asks the bridge's own API over HTTPS, as the person whose Kerberos ticket is there, or by an API token from a file.
 
 Each request carries a fresh Negotiate token (RFC 4559), and an answer that says yes is believed only with the server's
-own proof. What says no comes as a problem document (RFC 9457) and is raised again as the error that it is.
+own proof; an API token proves nothing of the server, so that TLS alone says who that is. What says no comes as a
+problem document (RFC 9457) and is raised again as the error that it is.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import json
 import re
 import ssl
+import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import urlsplit
@@ -33,6 +36,7 @@ TOTAL_SECONDS: Final = 60.0
 CLIENT: Final = {"X-CI-Bridge-Client": "ci-bridge"}
 """A page of another site can't send it (T41)."""
 
+_TOKEN: Final = re.compile(rb"cib_[A-Za-z0-9_-]{43}", re.ASCII)
 _CODE: Final = re.compile(r"[a-z][a-z0-9_]{0,63}(\.[a-z][a-z0-9_]{0,63}){1,4}", re.ASCII)
 _REFERENCE: Final = re.compile(r"[0-9A-HJKMNP-TV-Z]{4}(-[0-9A-HJKMNP-TV-Z]{4}){2}", re.ASCII)
 _MAX_SENTENCE: Final = 2000
@@ -42,6 +46,7 @@ _KINDS: Final[Mapping[int, type[errors.BridgeError]]] = {
     403: errors.PolicyRefused,
     404: errors.NotFound,
     409: errors.Conflict,
+    412: errors.Conflict,
     500: errors.Defect,
     502: errors.Outage,
     503: errors.Outage,
@@ -80,16 +85,43 @@ class Remote:
         """Return what is at ``path``, such as ``/v1/me``; raises what the bridge answers, and as ``post`` does."""
         return self._ask(lambda talk, headers: talk.get(self.server + path, headers))
 
+    def get_bytes(self, path: str) -> bytes:
+        """Return the bytes at ``path``; raises as ``get`` does."""
+        return self._answer(lambda talk, headers: talk.get(self.server + path, headers)).body
+
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to ``body``, sent as JSON.
 
         Raises what the bridge answers, Outage ``remote.unreachable``, ``remote.unreadable``, Defect
         ``remote.untrusted``, ``kerberos.server_unproven``, and what beginning the proof raises.
         """
-        content = json.dumps(body).encode("ascii")
-        return self._ask(lambda talk, headers: talk.post_json(self.server + path, content, headers))
+        return self.change("POST", path, body)
 
-    def _ask(self, request: Callable[[Conversation, Mapping[str, str]], Answer]) -> dict[str, Any]:
+    def change(self, method: str, path: str, body: Mapping[str, Any], *, version: int | None = None) -> dict[str, Any]:
+        """As ``post``; with ``version``, only what is still as it was read is changed (If-Match, RFC 9110 13.1.1)."""
+        match = {} if version is None else {"If-Match": f'"{version}"'}
+        content = json.dumps(body).encode("ascii")
+        return self._ask(lambda talk, headers: talk.send_json(method, self.server + path, content, headers | match))
+
+    def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """As ``post``; asked once more where no answer came, with a key by which it is done once all the same."""
+        key = {"Idempotency-Key": str(uuid.uuid4())}
+        content = json.dumps(body).encode("ascii")
+
+        def ask() -> dict[str, Any]:
+            return self._ask(lambda talk, headers: talk.post_json(self.server + path, content, headers | key))
+
+        try:
+            return ask()
+        except errors.Outage as error:
+            if error.code != "remote.unreachable":
+                raise
+            return ask()
+
+    def _ask(self, request: Callable[[Conversation, dict[str, str]], Answer]) -> dict[str, Any]:
+        return self._document(self._answer(request))
+
+    def _answer(self, request: Callable[[Conversation, dict[str, str]], Answer]) -> Answer:
         proof = self._begin()
         try:
             with Conversation(
@@ -100,10 +132,10 @@ class Remote:
             raise self.unreadable("too long") from error
         except OSError as error:
             raise self._no_answer(error) from error
-        if answer.status not in (200, 201):
+        if answer.status not in (200, 201, 202):
             raise self._refusal(answer)
         proof.check(answer.headers.get("www-authenticate"))
-        return self._document(answer)
+        return answer
 
     def read(self, kind: type[T], value: object) -> T:
         """Return a part of an answer as a value of ours; raises Outage ``remote.unreadable``."""
@@ -154,8 +186,21 @@ class Remote:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class TokenProof:
+    """``kerberos.initiating.Proof`` by an API token."""
+
+    header: str = field(repr=False)
+
+    def check(self, authenticate: str | None) -> None:
+        """Pass: whoever has a certificate of the trusted authorities for this name is the server."""
+
+
 def connect(settings: ClientSettings) -> Remote:
-    """Return the bridge as the client settings say, asked with the person's own ticket."""
+    """Return the bridge as the client settings say, asked with the API token of a file, else the person's ticket."""
+    if settings.token_file is not None:
+        proof = TokenProof(f"Bearer {_token(settings.token_file)}")
+        return Remote(settings.server, settings.ca_file, lambda: proof)
     host = urlsplit(settings.server).hostname or ""
     return Remote(settings.server, settings.ca_file, Initiator(host, settings.realm).begin)
 
@@ -167,6 +212,25 @@ def id_in_path(text: str) -> str:
             "remote.no_id", "That is not an id of the bridge.", "Copy it as the list shows it: XXXX-XXXX-XXXX."
         )
     return text
+
+
+def _token(file: Path) -> str:
+    try:
+        with file.open("rb") as source:
+            text = source.read(128).strip(b"\r\n")
+    except OSError as error:
+        raise _no_token(file) from error
+    if not _TOKEN.fullmatch(text):
+        raise _no_token(file)
+    return text.decode("ascii")
+
+
+def _no_token(file: Path) -> errors.RequestRefused:
+    return errors.RequestRefused(
+        "remote.token_file",
+        f"The file {file} has no API token that can be used.",
+        "Name a file with the line that 'ci-bridge api-token create' printed; in GitLab, a variable of the type file.",
+    )
 
 
 def _is(pattern: re.Pattern[str], value: object) -> bool:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import resource
+import pwd
 import socket
 from pathlib import Path
 from typing import Annotated
 
+import structlog
 import typer
 
+from bridge import hardening
 from bridge.cli.output import explained
 from bridge.settings import DEFAULT_FILE, inherited_sockets, load
 
@@ -19,6 +21,8 @@ Config = Annotated[
 
 FIRST_INHERITED = 3
 """sd_listen_fds(3), SD_LISTEN_FDS_START."""
+
+log = structlog.get_logger()
 
 
 @explained
@@ -32,10 +36,10 @@ def serve(
         from bridge.cli.supervise import Supervisor
 
         raise typer.Exit(Supervisor(settings, config or DEFAULT_FILE).run())
+    hardening.close_off()
     from bridge.api.app import make_app, make_parts
     from bridge.api.server import serve as serve_web
 
-    _guard_memory()
     serve_web(make_app(settings, make_parts(settings)), settings.web)
 
 
@@ -45,22 +49,17 @@ def broker(
     listen_fd: Annotated[int | None, typer.Option("--listen-fd", hidden=True)] = None,
 ) -> None:
     """Run the process that holds the keytabs; it answers web on a unix socket."""
+    settings = load(config)
+    hardening.close_off()
+    unlocked = hardening.lock_memory()
+    if unlocked is not None:
+        log.warning("broker.memory_not_locked", reason=unlocked)
     from bridge.broker.main import serve as serve_broker
+    from bridge.broker.place import require_listening
     from bridge.broker.server import listen
 
-    settings = load(config)
-    _guard_memory()
     if listen_fd is None and inherited_sockets() > 0:
         listen_fd = FIRST_INHERITED
     listener = listen(settings.broker.socket) if listen_fd is None else socket.socket(fileno=listen_fd)
+    require_listening(listener, frozenset({pwd.getpwnam(settings.broker.web_user).pw_uid}))
     serve_broker(settings, listener)
-
-
-def _guard_memory() -> None:
-    """T27: no core file, and no other process of the same user reads our memory (prctl(2), PR_SET_DUMPABLE)."""
-    import ctypes
-
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    pr_set_dumpable = 4
-    if ctypes.CDLL(None, use_errno=True).prctl(pr_set_dumpable, 0, 0, 0, 0) != 0:
-        raise OSError(ctypes.get_errno(), "prctl(PR_SET_DUMPABLE)")

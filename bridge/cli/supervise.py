@@ -5,13 +5,15 @@ Started as root, because it alone can make the broker's socket belong to web's u
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
+import resource
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -42,7 +44,8 @@ class Supervisor:
         signal.signal(signal.SIGHUP, self._on_hangup)
         with self._socket(web_user) as listener:
             descriptor = listener.fileno()
-            self._start(broker_user, ["broker", "--listen-fd", str(descriptor)], (descriptor,))
+            with _lockable_memory():
+                self._start(broker_user, ["broker", "--listen-fd", str(descriptor)], (descriptor,))
         self._start(web_user, ["serve", "--web-only"], ())
         pid, status = os.wait()
         self._stop()
@@ -57,7 +60,7 @@ class Supervisor:
 
     def _socket(self, web_user: pwd.struct_passwd) -> socket.socket:
         path = self._settings.broker.socket
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         listener = listen(path)
         os.chown(path, web_user.pw_uid, web_user.pw_gid)
         listener.listen(BACKLOG)
@@ -107,6 +110,22 @@ class Supervisor:
                 child.wait(STOP_SECONDS)
             except subprocess.TimeoutExpired:
                 child.kill()
+
+
+@contextlib.contextmanager
+def _lockable_memory() -> Iterator[None]:
+    """Have a child that starts meanwhile inherit the right to lock all its memory, where we may give it."""
+    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    try:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    except (OSError, ValueError):
+        # A container's root may lack it; the broker then says so itself.
+        yield
+        return
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
 
 
 def _account(name: str) -> pwd.struct_passwd:
