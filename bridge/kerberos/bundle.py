@@ -53,24 +53,27 @@ def verify_bundle(data: bytes, principal: str, servers: Sequence[str], not_after
     default, entries = ccache.parse(data)
     if default != Principal.of(principal):
         raise _broken("default principal", found=str(default))
-    if sorted(str(entry.server) for entry in entries) != sorted(servers) or len(set(servers)) != len(servers):
-        raise _broken("servers", found=[str(entry.server) for entry in entries], wanted=list(servers))
-    return TicketBundle(principal, tuple(_checked(entry, default, not_after) for entry in entries), data)
+    names = [str(entry.server) for entry in entries]
+    if sorted(names) != sorted(servers) or len(set(servers)) != len(servers):
+        raise _broken("servers", found=names, wanted=list(servers))
+    checked = [_checked(entry, name, default, principal, not_after) for entry, name in zip(entries, names, strict=True)]
+    return TicketBundle(principal, tuple(checked), data)
 
 
 def _pick(entries: Sequence[Credential], client: Principal, server: Principal) -> Credential:
+    referred = Principal(b"", server.components)
     found: dict[bytes, Credential] = {}
     for entry in entries:
-        if entry.client != client or entry.server not in (server, Principal(b"", server.components)):
+        if entry.client != client:
             continue
-        if ticket.open_part(entry.ticket).server == server:
+        if entry.server == server or (entry.server == referred and ticket.open_part(entry.ticket).server == server):
             found[entry.ticket] = replace(entry, server=server, second_ticket=b"")
     if len(found) != 1:
         raise _broken("not exactly one ticket", server=str(server), found=len(found))
     return next(iter(found.values()))
 
 
-def _checked(entry: Credential, client: Principal, not_after: datetime) -> Ticket:
+def _checked(entry: Credential, name: str, client: Principal, principal: str, not_after: datetime) -> Ticket:
     part = ticket.open_part(entry.ticket)
     start, end = _moment(entry.start_time or entry.auth_time), _moment(entry.end_time)
     broken = {
@@ -82,8 +85,8 @@ def _checked(entry: Credential, client: Principal, not_after: datetime) -> Ticke
         "baggage": bool(entry.second_ticket or entry.addresses or entry.authdata or entry.is_skey),
     }
     if any(broken.values()):
-        raise _broken(", ".join(name for name, bad in broken.items() if bad), server=str(entry.server))
-    return Ticket(str(entry.client), str(entry.server), start, end, part.ticket_id)
+        raise _broken(", ".join(rule for rule, bad in broken.items() if bad), server=name)
+    return Ticket(principal, name, start, end, part.ticket_id)
 
 
 def _moment(seconds: int) -> datetime:

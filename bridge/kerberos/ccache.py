@@ -8,9 +8,9 @@ calls, so anything odd in them means that one of our rules was broken.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Final
 
 from bridge.errors import Defect
 
@@ -27,7 +27,11 @@ _NT_PRINCIPAL: Final = 1
 _CONFIG_REALM: Final = b"X-CACHECONF:"
 _ESCAPES: Final = {"\\": "\\\\", "/": "\\/", "@": "\\@", "\0": "\\0", "\n": "\\n", "\t": "\\t", "\b": "\\b"}
 
-_T = TypeVar("_T")
+_SHORT: Final = struct.Struct(">H")
+_TWO_SHORTS: Final = struct.Struct(">HH")
+_WORD: Final = struct.Struct(">I")
+_TIMES_AND_FLAGS: Final = struct.Struct(">IIIIBI")
+"""authtime, starttime, endtime, renew_till, is_skey, ticket flags."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,19 +108,23 @@ def parse_entry(data: bytes) -> Credential:
 
 def write(principal: Principal, credentials: tuple[Credential, ...]) -> bytes:
     """Make a cache file with an empty header (cc_file.c writes one where no clock offset is known)."""
-    head = _VERSION_4 + struct.pack(">H", 0) + _principal_bytes(principal)
-    return head + b"".join(write_entry(credential) for credential in credentials)
+    return assemble(principal, (write_entry(credential) for credential in credentials))
+
+
+def assemble(principal: Principal, entries: Iterable[bytes]) -> bytes:
+    """Make a cache file of entries that are marshalled already; what they hold shows when it is parsed."""
+    return _VERSION_4 + b"\0\0" + _principal_bytes(principal) + b"".join(entries)
 
 
 def write_entry(entry: Credential) -> bytes:
     """Make the bytes of one entry, the form that krb5_unmarshal_credentials() reads."""
-    times = struct.pack(">IIII", entry.auth_time, entry.start_time, entry.end_time, entry.renew_till)
+    times = (entry.auth_time, entry.start_time, entry.end_time, entry.renew_till)
     return b"".join(
         (
             _principal_bytes(entry.client),
             _principal_bytes(entry.server),
-            struct.pack(">H", entry.enctype) + _data(entry.session_key),
-            times + struct.pack(">BI", entry.is_skey, entry.flags),
+            _SHORT.pack(entry.enctype) + _data(entry.session_key),
+            _TIMES_AND_FLAGS.pack(*times, entry.is_skey, entry.flags),
             _typed_list_bytes(entry.addresses),
             _typed_list_bytes(entry.authdata),
             _data(entry.ticket) + _data(entry.second_ticket),
@@ -129,86 +137,84 @@ class _Reader:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
+        self._size = len(data)
         self.offset = 0
 
     @property
     def at_end(self) -> bool:
-        return self.offset == len(self._data)
+        return self.offset == self._size
 
     def take(self, size: int) -> bytes:
-        end = self.offset + size
-        if end > len(self._data):
-            raise _malformed(self.offset, "ends early")
-        piece = self._data[self.offset : end]
-        self.offset = end
-        return piece
+        start = self.offset
+        self.offset = end = start + size
+        if end > self._size:
+            raise _malformed(start, "ends early")
+        return self._data[start:end]
 
-    def number(self, size: int) -> int:
-        return int.from_bytes(self.take(size), "big")
+    def unpack(self, form: struct.Struct) -> tuple[int, ...]:
+        return form.unpack(self.take(form.size))
 
     def bounded(self, bound: int) -> int:
-        value = self.number(4)
+        (value,) = _WORD.unpack(self.take(4))
         if value > bound:
             raise _malformed(self.offset - 4, f"a length of {value} is over {bound}")
-        return value
+        return int(value)
 
     def data(self, bound: int) -> bytes:
         return self.take(self.bounded(bound))
 
-    def many(self, bound: int, read: Callable[[], _T]) -> tuple[_T, ...]:
-        return tuple(read() for _ in range(self.bounded(bound)))
-
 
 def _skip_header(reader: _Reader) -> None:
-    end = reader.number(2) + reader.offset
+    (size,) = reader.unpack(_SHORT)
+    end = size + reader.offset
     while reader.offset < end:
-        reader.number(2)
-        reader.take(reader.number(2))
+        _, length = reader.unpack(_TWO_SHORTS)
+        reader.take(length)
     if reader.offset != end:
         raise _malformed(reader.offset, "header fields overrun the header")
 
 
 def _principal(reader: _Reader) -> Principal:
-    reader.number(4)
+    reader.take(4)
     count = reader.bounded(MAX_COMPONENTS)
     if count == 0:
         raise _malformed(reader.offset, "a principal without a name")
     realm = reader.data(MAX_NAME_BYTES)
-    return Principal(realm, tuple(reader.data(MAX_NAME_BYTES) for _ in range(count)))
+    return Principal(realm, tuple([reader.data(MAX_NAME_BYTES) for _ in range(count)]))
 
 
-def _typed(reader: _Reader) -> tuple[int, bytes]:
-    return reader.number(2), reader.data(MAX_TICKET_BYTES)
+def _typed_list(reader: _Reader) -> tuple[tuple[int, bytes], ...]:
+    count = reader.bounded(MAX_LIST)
+    return tuple([(reader.unpack(_SHORT)[0], reader.data(MAX_TICKET_BYTES)) for _ in range(count)])
 
 
 def _credential(reader: _Reader) -> Credential:
+    client, server = _principal(reader), _principal(reader)
+    (enctype,) = reader.unpack(_SHORT)
+    session_key = reader.data(MAX_NAME_BYTES)
+    auth_time, start_time, end_time, renew_till, is_skey, flags = reader.unpack(_TIMES_AND_FLAGS)
+    if is_skey > 1:
+        raise _malformed(reader.offset - 5, "is_skey is neither 0 nor 1")
     return Credential(
-        client=_principal(reader),
-        server=_principal(reader),
-        enctype=reader.number(2),
-        session_key=reader.data(MAX_NAME_BYTES),
-        auth_time=reader.number(4),
-        start_time=reader.number(4),
-        end_time=reader.number(4),
-        renew_till=reader.number(4),
-        is_skey=_flag(reader),
-        flags=reader.number(4),
-        addresses=reader.many(MAX_LIST, lambda: _typed(reader)),
-        authdata=reader.many(MAX_LIST, lambda: _typed(reader)),
+        client=client,
+        server=server,
+        enctype=enctype,
+        session_key=session_key,
+        auth_time=auth_time,
+        start_time=start_time,
+        end_time=end_time,
+        renew_till=renew_till,
+        is_skey=is_skey == 1,
+        flags=flags,
+        addresses=_typed_list(reader),
+        authdata=_typed_list(reader),
         ticket=reader.data(MAX_TICKET_BYTES),
         second_ticket=reader.data(MAX_TICKET_BYTES),
     )
 
 
-def _flag(reader: _Reader) -> bool:
-    value = reader.number(1)
-    if value > 1:
-        raise _malformed(reader.offset - 1, "is_skey is neither 0 nor 1")
-    return value == 1
-
-
 def _data(value: bytes) -> bytes:
-    return struct.pack(">I", len(value)) + value
+    return _WORD.pack(len(value)) + value
 
 
 def _principal_bytes(principal: Principal) -> bytes:
@@ -217,7 +223,7 @@ def _principal_bytes(principal: Principal) -> bytes:
 
 
 def _typed_list_bytes(items: tuple[tuple[int, bytes], ...]) -> bytes:
-    return struct.pack(">I", len(items)) + b"".join(struct.pack(">H", kind) + _data(value) for kind, value in items)
+    return _WORD.pack(len(items)) + b"".join(_SHORT.pack(kind) + _data(value) for kind, value in items)
 
 
 def _malformed(offset: int, what: str) -> Defect:

@@ -1,8 +1,8 @@
 """Bounds the time of calls into libkrb5, which before 1.22 has no setting for how long it may try.
 
 A call that is late is given up, not stopped: its thread runs on until libkrb5 itself gives up, and holds one of the
-slots until then. When all slots are held, new calls are refused at once, which is the breaker of T24: a KDC that does
-not answer costs at most ``slots`` threads, and the first call that comes back frees the way again.
+slots until then. A KDC that does not answer so costs at most ``slots`` threads, and few of those once ``breaker`` has
+opened; the call that tries whether it is back needs no slot, since all may be held by calls that are stuck.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SPARE_SECONDS: Final = 10.0
 
 _Answer = tuple[Any, BaseException | None]
 _Answers = queue.SimpleQueue[_Answer]
-_Work = tuple[Callable[[], Any], _Answers]
+_Work = tuple[Callable[[], Any], _Answers, threading.BoundedSemaphore | None]
 
 
 class Late(Exception):
@@ -40,26 +40,36 @@ class Deadline:
 
     def __init__(self, seconds: float = DEFAULT_SECONDS, slots: int = DEFAULT_SLOTS) -> None:
         self.seconds = seconds
+        self._most = slots
         self._slots = threading.BoundedSemaphore(slots)
         self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._idle = 0
 
-    def run(self, call: Callable[[], _T]) -> _T:
-        """Give what ``call`` gives, raise what it raises, or raise Late."""
-        end = time.monotonic() + self.seconds
-        if not self._slots.acquire(timeout=self.seconds):
+    def run(self, call: Callable[[], _T], *, seconds: float | None = None, spare: bool = False) -> _T:
+        """Give what ``call`` gives, raise what it raises, or raise Late.
+
+        seconds: less time than this Deadline's own. A ``spare`` call waits for no slot.
+        """
+        bound = self.seconds if seconds is None else min(seconds, self.seconds)
+        end = time.monotonic() + bound
+        slots = None if spare else self._slots
+        if slots is not None and not slots.acquire(timeout=bound):
             raise Late("all slots are held by calls that do not come back")
         answers: _Answers = queue.SimpleQueue()
-        self._hand_over((call, answers))
+        self._hand_over((call, answers, slots))
         try:
             value, error = answers.get(timeout=max(0.0, end - time.monotonic()))
         except queue.Empty:
-            raise Late(f"no answer within {self.seconds} s") from None
+            raise Late(f"no answer within {bound:.1f} s") from None
         if error is not None:
             raise error
         result: _T = value
         return result
+
+    def forgive(self) -> None:
+        """Give all slots anew: what is stuck waits for a KDC that was silent, and one that answers has been found."""
+        self._slots = threading.BoundedSemaphore(self._most)
 
     def _hand_over(self, work: _Work) -> None:
         with self._lock:
@@ -71,14 +81,15 @@ class Deadline:
 
     def _serve(self) -> None:
         while (work := self._next()) is not None:
-            call, answers = work
+            call, answers, slots = work
             try:
                 answer: _Answer = (call(), None)
             except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that asked
                 answer = (None, error)
             with self._lock:
                 self._idle += 1
-            self._slots.release()
+            if slots is not None:
+                slots.release()
             answers.put(answer)
             del work, call, answers, answer
 

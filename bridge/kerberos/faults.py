@@ -34,8 +34,11 @@ _POLICY: Final = 12
 _BAD_OPTION: Final = 13
 _NO_SUPPORT: Final = 16
 _CLIENT_REVOKED: Final = 18
-_SKEWED: Final = (37, 148)
-"""KRB5KRB_AP_ERR_SKEW and KRB5_KDCREP_SKEW."""
+_GENERIC: Final = 60
+_NO_PREAUTH: Final = "NO PREAUTH"
+"""KRB5KRB_ERR_GENERIC says what it means in words only; these are check_tgs_req's of MIT's KDC (tgs_policy.c)."""
+_SKEWED: Final = (32, 33, 37, 148)
+"""KRB5KRB_AP_ERR_SKEW and KRB5_KDCREP_SKEW; _TKT_EXPIRED and _TKT_NYV, since our tickets are minutes old at most."""
 _NO_KDC: Final = (29, 154, 156, 220)
 """KRB5KDC_ERR_SVC_UNAVAILABLE, KRB5_REALM_UNKNOWN, KRB5_KDC_UNREACH and KRB5_REALM_CANT_RESOLVE."""
 
@@ -48,12 +51,24 @@ def fault(step: Step, minor: int, text: str, account: str, target: str | None = 
     code = _offset(minor)
     context: _Context = {"step": step.value, "krb5_code": code, "krb5_text": text, "account": account, "target": target}
     make = _FAULTS.get((step, code)) or _ANY_STEP.get(code) or _UNKNOWN[step]
+    if code == _GENERIC and _NO_PREAUTH in text:
+        make = _target_preauth
     return make(account, context)
 
 
 def unreachable(account: str, why: str) -> BridgeError:
     """Give the error for a KDC that did not answer in time."""
     return _kdc_unreachable(account, {"account": account, "why": why})
+
+
+def is_silence(error: BridgeError) -> bool:
+    """Tell whether no KDC said anything, not even no."""
+    return error.code == "kerberos.kdc_unreachable"
+
+
+def may_be_our_ticket(error: BridgeError) -> bool:
+    """Tell whether another TGT of the bridge could cure it."""
+    return error.code in ("kerberos.failed", "kerberos.clock_skew")
 
 
 def _offset(minor: int) -> int:
@@ -102,6 +117,15 @@ def _unknown_target(_account: str, context: _Context) -> BridgeError:
         "kerberos.unknown_target",
         "The Kerberos realm does not know a service that the cluster's description lists.",
         "An operator corrects the targets of the cluster or has the service's principal made.",
+        **context,
+    )
+
+
+def _target_preauth(_account: str, context: _Context) -> BridgeError:
+    return Defect(
+        "kerberos.target_preauth",
+        "A service that the cluster's description lists takes only tickets that no delegation can give.",
+        "An operator sets -requires_preauth on the service's principal: it has a key, and no password to guess.",
         **context,
     )
 

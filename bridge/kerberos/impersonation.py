@@ -1,25 +1,20 @@
-"""Gets service tickets in a person's name: S4U2Self, then S4U2Proxy for each target, stripped and checked.
+"""Gets service tickets in a person's name: may it be asked, ask the KDC, strip and check what came.
 
 Everything happens in caches in memory that belong to one call; the bridge's TGT is never written anywhere. The facts
 behind each step (what an S4U cache holds, why the TGT sets the life, why names are compared) were measured; see
-``bundle`` and ``initial``.
+``delegation``, ``bundle`` and ``initial``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final, NoReturn, Protocol
+from typing import Final, Protocol
 
-import gssapi
-import krb5
-from gssapi.raw.misc import GSSError
-
-from bridge.errors import BridgeError, Defect, PolicyRefused, RequestRefused
-from bridge.kerberos import bundle, memory
-from bridge.kerberos.deadline import Deadline, Late
-from bridge.kerberos.faults import Step, fault, unreachable
-from bridge.kerberos.initial import InitialTickets
+from bridge.errors import PolicyRefused, RequestRefused
+from bridge.kerberos import bundle
+from bridge.kerberos.exchange import Exchange
+from bridge.kerberos.guard import Guard
 from bridge.kerberos.targets import account_principal, checked_realm, target_principal
 from bridge.model import TicketBundle
 
@@ -29,9 +24,6 @@ MAX_TARGETS: Final = 32
 
 _CLOCK_ALLOWANCE: Final = timedelta(seconds=300)
 """The KDC's clock may differ from ours by this much (MIT's default clockskew) before its tickets look too long."""
-
-_KRB5: Final = gssapi.MechType.kerberos
-_PRINCIPAL: Final = gssapi.NameType.kerberos_principal
 
 
 class Impersonator(Protocol):
@@ -47,112 +39,41 @@ class Impersonator(Protocol):
 
 
 class Impersonation:
-    """Impersonator with the bridge's own principal and keytab. Safe in threads; holds TGTs in memory only."""
+    """Impersonator with the bridge's own principal. Safe in threads; holds no ticket of anybody."""
 
-    def __init__(
-        self,
-        principal: str,
-        keytab: str,
-        realm: str,
-        targets: Iterable[str],
-        *,
-        denied_accounts: Iterable[str] = (),
-        deadline: Deadline | None = None,
-    ) -> None:
-        """Take the bridge's principal with realm, its keytab's path, and every target that any cluster lists."""
-        self._principal = principal
+    def __init__(self, exchange: Exchange, realm: str, targets: Container[str], guard: Guard) -> None:
+        """Take every target that any cluster lists, and who looks at the account behind a name.
+
+        ``targets`` is asked each time, as the policy that lists them changes.
+        """
+        self._exchange = exchange
         self._realm = checked_realm(realm)
-        self._targets = frozenset(targets)
-        self._denied = frozenset(denied_accounts)
-        self._deadline = deadline or Deadline()
-        self._initial = InitialTickets(principal, keytab)
+        self._targets = targets
+        self._guard = guard
 
     def tickets(self, account: str, targets: Sequence[str], lifetime_seconds: int) -> TicketBundle:
-        """See Impersonator.tickets. Names are checked first: what may not be asked never reaches the KDC."""
-        user = account_principal(account, self._realm, self._denied)
+        """See Impersonator.tickets. What may not be asked never reaches the directory, let alone the KDC."""
+        user = account_principal(account, self._realm)
         servers = self._servers(targets)
         if not MIN_LIFE_SECONDS <= lifetime_seconds <= MAX_LIFE_SECONDS:
             raise _bad_life(lifetime_seconds)
+        self._guard.require_ordinary(account)
         not_after = datetime.now(UTC) + timedelta(seconds=lifetime_seconds) + _CLOCK_ALLOWANCE
-        try:
-            data = self._deadline.run(lambda: self._obtain(account, user, servers, lifetime_seconds))
-        except Late as late:
-            raise unreachable(account, str(late)) from None
-        except BridgeError as error:
-            # A TGT that went bad (new key, KDC with a new database) must not fail every later request too.
-            if not isinstance(error, PolicyRefused):
-                self._initial.forget()
-            raise
+        data = self._exchange.obtain(account, user, servers, lifetime_seconds)
         return bundle.strip(data, user, servers, not_after)
 
     def _servers(self, targets: Sequence[str]) -> tuple[str, ...]:
         if not 0 < len(targets) <= MAX_TARGETS or len(set(targets)) != len(targets):
             raise _bad_targets(len(targets))
-        servers = tuple(target_principal(target, self._realm) for target in targets)
-        for target, server in zip(targets, servers, strict=True):
-            # A ticket for the bridge itself is evidence, whatever a cluster lists.
-            if target not in self._targets or server == self._principal:
-                raise _target_not_listed(target)
-        return servers
+        return tuple(self._listed(target) for target in targets)
 
-    def _obtain(self, account: str, user: str, servers: Sequence[str], life_seconds: int) -> bytes:
-        try:
-            ticket = self._initial.get(life_seconds)
-            with memory.private_cache(self._principal, [ticket.credential]) as own:
-                return _delegate(own, account, user, servers)
-        except krb5.Krb5Error as error:
-            raise fault(Step.INITIAL, error.err_code, str(error), account) from error
-
-
-def _delegate(own: str, account: str, user: str, servers: Sequence[str]) -> bytes:
-    """Give the S4U cache for ``user`` in file format, got with the bridge's credentials in the cache ``own``."""
-    person = _transition(own, account, user)
-    for server in servers:
-        _proxy(person, account, server)
-    with memory.private_cache(user) as result:
-        person.store(store={"ccache": result}, usage="initiate", mech=_KRB5, overwrite=True, set_default=False)
-        return memory.dump(result)
-
-
-def _transition(own: str, account: str, user: str) -> gssapi.Credentials:
-    """S4U2Self: a credential of ``user`` (MS-SFU section 3.1.5.1.1)."""
-    try:
-        bridge = gssapi.Credentials(mechs=[_KRB5], usage="initiate", store={"ccache": own})
-        person = bridge.impersonate(name=gssapi.Name(user, _PRINCIPAL), lifetime=None, mechs=[_KRB5], usage="initiate")
-        name = str(person.name)
-    except GSSError as error:
-        _raise(Step.PROTOCOL_TRANSITION, error, account, None)
-    if name != user:
-        raise Defect(
-            "kerberos.wrong_person",
-            "The KDC gave a credential of somebody else.",
-            "Give the reference to the operators of the bridge; nothing was handed out.",
-            expected=user,
-            got=name,
-        )
-    return person
-
-
-def _proxy(person: gssapi.Credentials, account: str, server: str) -> None:
-    """S4U2Proxy (MS-SFU section 3.1.5.2.1): the ticket stays in ``person``; the context that fetched it is dropped."""
-    try:
-        context = gssapi.SecurityContext(
-            name=gssapi.Name(server, _PRINCIPAL),
-            creds=person,
-            lifetime=None,
-            flags=int(gssapi.RequirementFlag.integrity),
-            mech=_KRB5,
-            usage="initiate",
-        )
-        # python-gssapi otherwise keeps an error back where there is a token too.
-        context.__DEFER_STEP_ERRORS__ = False  # type: ignore[attr-defined]
-        context.step()
-    except GSSError as error:
-        _raise(Step.CONSTRAINED_DELEGATION, error, account, server)
-
-
-def _raise(step: Step, error: GSSError, account: str, target: str | None) -> NoReturn:
-    raise fault(step, error.min_code, error.gen_message(), account, target) from error
+    def _listed(self, target: str) -> str:
+        """The principal of a target that may be asked for."""
+        server = target_principal(target, self._realm)
+        # A ticket for the bridge itself is evidence, whatever a cluster lists.
+        if target not in self._targets or server == self._exchange.principal:
+            raise _target_not_listed(target)
+        return server
 
 
 def _bad_life(seconds: int) -> RequestRefused:

@@ -19,8 +19,14 @@ import krb5
 USED_BEFORE_RENEWAL: Final = 0.2
 """A TGT serves for the first fifth of its life, so that every bundle has at least four fifths of what was asked for."""
 
+USED_WITHOUT_RENEWAL: Final = 0.5
+"""And for the first half where the keytab gives no new one: a rotation of its key takes effect at two places."""
+
 MAX_LIVES: Final = 64
 """How many TGTs of different life are kept; the one longest unused goes first."""
+
+_RENEWAL_SECONDS: Final = 5.0
+"""A renewal that has not come back after so long is somebody else's turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +39,14 @@ class BridgeTicket:
 
     def is_fresh(self, now: float) -> bool:
         """Tell whether a ticket got with it now has at least four fifths of the TGT's life before it."""
-        return self.end - now >= (self.end - self.start) * (1 - USED_BEFORE_RENEWAL)
+        return self._has_left(now, 1 - USED_BEFORE_RENEWAL)
+
+    def is_usable(self, now: float) -> bool:
+        """Tell whether it still does where no fresh one can be had: half of its life is left."""
+        return self._has_left(now, 1 - USED_WITHOUT_RENEWAL)
+
+    def _has_left(self, now: float, share: float) -> bool:
+        return self.end - now >= (self.end - self.start) * share
 
 
 class InitialTickets:
@@ -43,31 +56,47 @@ class InitialTickets:
         self._principal = principal
         self._keytab = keytab
         self._kept: OrderedDict[int, BridgeTicket] = OrderedDict()
+        self._renewing: dict[int, float] = {}
         self._lock = threading.Lock()
 
     def get(self, life_seconds: int) -> BridgeTicket:
         """Give a TGT of this life, or of the KDC's bound if that is shorter; raises krb5.Krb5Error.
 
-        Two threads that find none fresh may both fetch one: a lock across the request would let one thread, stuck at
-        a KDC that does not answer, hold up all others.
+        One thread renews while the others go on with the TGT that is kept. Two threads that find none may both fetch
+        one: a lock across the request would let one thread, stuck at a KDC that does not answer, hold up all others.
         """
+        now = time.time()
         with self._lock:
             kept = self._kept.get(life_seconds)
-            if kept is not None and kept.is_fresh(time.time()):
+            if kept is not None:
                 self._kept.move_to_end(life_seconds)
+                if kept.is_fresh(now) or (kept.is_usable(now) and self._renewing.get(life_seconds, 0.0) > now):
+                    return kept
+            self._renewing[life_seconds] = now + _RENEWAL_SECONDS
+        try:
+            return self._keep(life_seconds, self._fetch(life_seconds))
+        except krb5.Krb5Error:
+            # While a new key is on its way from the KDC into the keytab, the TGT of the old key is as good as ever.
+            if kept is not None and kept.is_usable(now):
                 return kept
-        fetched = self._fetch(life_seconds)
+            raise
+        finally:
+            with self._lock:
+                self._renewing.pop(life_seconds, None)
+
+    def forget(self, ticket: BridgeTicket) -> None:
+        """Drop a TGT that the KDC no longer takes."""
         with self._lock:
-            self._kept[life_seconds] = fetched
+            for life in [life for life, kept in self._kept.items() if kept is ticket]:
+                del self._kept[life]
+
+    def _keep(self, life_seconds: int, ticket: BridgeTicket) -> BridgeTicket:
+        with self._lock:
+            self._kept[life_seconds] = ticket
             self._kept.move_to_end(life_seconds)
             while len(self._kept) > MAX_LIVES:
                 self._kept.popitem(last=False)
-        return fetched
-
-    def forget(self) -> None:
-        """Drop every TGT, as after an error that a new one may cure."""
-        with self._lock:
-            self._kept.clear()
+        return ticket
 
     def _fetch(self, life_seconds: int) -> BridgeTicket:
         context = krb5.init_context()

@@ -7,29 +7,57 @@ one of its own and destroys it (T19). Nothing here reads or sets KRB5CCNAME, and
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import krb5
 
 from bridge.kerberos import ccache
-from bridge.kerberos.ccache import Credential, Principal
+from bridge.kerberos.ccache import Principal
 
 
 @contextmanager
-def private_cache(principal: str, entries: Sequence[bytes] = ()) -> Iterator[str]:
+def private_cache(principal: str, entries: Sequence[bytes] = (), context: krb5.Context | None = None) -> Iterator[str]:
     """Make a cache for a principal, filled with marshalled credentials; gives its name, destroys it at the end.
 
-    The name is what a GSSAPI credential store takes as ``ccache``. Raises krb5.Krb5Error.
+    The name is what a GSSAPI credential store takes as ``ccache``. context: this thread's, where it has one already.
+    Raises krb5.Krb5Error.
     """
-    context = krb5.init_context()
-    name = f"MEMORY:{secrets.token_hex(16)}"
-    cache = krb5.cc_resolve(context, name.encode())
-    try:
+    context = context or krb5.init_context()
+    with _unguessable(context) as (name, cache):
         krb5.cc_initialize(context, cache, krb5.parse_name_flags(context, principal.encode()))
         for entry in entries:
             krb5.cc_store_cred(context, cache, krb5.unmarshal_credentials(context, entry))
         yield name
+
+
+@contextmanager
+def receiving(client: str, servers: Sequence[str], context: krb5.Context) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Give the name of a cache that GSSAPI may store into, and what takes the tickets ``client -> servers`` out of it.
+
+    They come in file format version 4. What else was stored, such as the bridge's own TGT, does not leave libkrb5. A
+    ticket may be filed under its referral realm, which is empty. Nothing is checked here: ``bundle.strip`` does that.
+    """
+    owner, wanted = Principal.of(client), [list(Principal.of(server).components) for server in servers]
+    with _unguessable(context) as (name, cache):
+
+        def take() -> bytes:
+            entries = (
+                krb5.marshal_credentials(context, entry)
+                for entry in cache
+                if entry.server.components in wanted and _name(entry.client) == owner
+            )
+            return ccache.assemble(owner, entries)
+
+        yield name, take
+
+
+@contextmanager
+def _unguessable(context: krb5.Context) -> Iterator[tuple[str, krb5.CCache]]:
+    name = f"MEMORY:{secrets.token_hex(16)}"
+    cache = krb5.cc_resolve(context, name.encode())
+    try:
+        yield name, cache
     finally:
         krb5.cc_destroy(context, cache)
 
@@ -38,10 +66,10 @@ def dump(name: str) -> bytes:
     """Give the content of a cache in file format version 4; raises krb5.Krb5Error."""
     context = krb5.init_context()
     cache = krb5.cc_resolve(context, name.encode())
-    entries = tuple(_entry(context, entry) for entry in cache)
     owner = krb5.cc_get_principal(context, cache)
-    return ccache.write(Principal.of(str(owner)), entries)
+    entries = (krb5.marshal_credentials(context, entry) for entry in cache)
+    return ccache.assemble(Principal.of(str(owner)), entries)
 
 
-def _entry(context: krb5.Context, entry: krb5.Creds) -> Credential:
-    return ccache.parse_entry(krb5.marshal_credentials(context, entry))
+def _name(principal: krb5.Principal) -> Principal:
+    return Principal(principal.realm, tuple(principal.components))

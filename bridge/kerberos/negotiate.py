@@ -13,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import gssapi
-from gssapi.raw.exceptions import DuplicateTokenError
+from gssapi.raw import ChannelBindings
+from gssapi.raw.exceptions import BadChannelBindingsError, DuplicateTokenError
 from gssapi.raw.misc import GSSError
 
-from bridge.errors import BridgeError, Outage, TokenRefused
+from bridge.errors import BridgeError, Outage, PolicyRefused, TokenRefused
 from bridge.kerberos.deadline import Deadline, Late
 
 MAX_TOKEN_BYTES: Final = 64 * 1024
@@ -35,8 +36,8 @@ class Negotiated:
 class NegotiateAcceptor(Protocol):
     """Says who made an HTTP Negotiate token."""
 
-    def accept_header(self, value: str) -> Negotiated:
-        """Return the principal and our reply; raises TokenRefused ``negotiate.*``."""
+    def accept_header(self, value: str, binding: bytes | None = None) -> Negotiated:
+        """Return the principal and our reply, for a token made for ``binding``; raises TokenRefused ``negotiate.*``."""
         ...
 
 
@@ -53,37 +54,48 @@ class Acceptor:
         self._store: dict[str | bytes, str | bytes] = {"keytab": f"FILE:{keytab}", "rcache": f"file2:{replay_cache}"}
         self._deadline = deadline or Deadline()
 
-    def accept_header(self, value: str) -> Negotiated:
+    def accept_header(self, value: str, binding: bytes | None = None) -> Negotiated:
         """Accept the value of an ``Authorization`` header; raises as ``accept`` does."""
         scheme, _, text = value.partition(" ")
         if scheme.lower() != "negotiate" or not 0 < len(text) <= _MAX_TEXT:
             raise _refused("negotiate.malformed", "not a Negotiate header of allowed length")
         try:
-            return self.accept(base64.b64decode(text, validate=True))
+            return self.accept(base64.b64decode(text, validate=True), binding)
         except ValueError:
             raise _refused("negotiate.malformed", "not base64") from None
 
-    def accept(self, token: bytes) -> Negotiated:
-        """Accept one token; raises TokenRefused ``negotiate.*``, or Outage where our own keytab fails."""
+    def accept(self, token: bytes, binding: bytes | None = None) -> Negotiated:
+        """Accept one token; raises TokenRefused ``negotiate.*``, or Outage where our own keytab fails.
+
+        With ``binding`` the token must carry exactly this as application data of its channel bindings (RFC 2744,
+        section 3.11), else PolicyRefused ``negotiate.unbound``: it was made for one request, and whoever carries it
+        can't spend it on another.
+        """
         if not 0 < len(token) <= MAX_TOKEN_BYTES:
             raise _refused("negotiate.malformed", "length")
         try:
-            return self._deadline.run(lambda: self._step(token))
+            return self._deadline.run(lambda: self._step(token, binding))
         except Late as late:
             raise _our_side(str(late)) from None
 
-    def _step(self, token: bytes) -> Negotiated:
-        context = gssapi.SecurityContext(creds=self._credential(), usage="accept")
+    def _step(self, token: bytes, binding: bytes | None) -> Negotiated:
+        bindings = None if binding is None else ChannelBindings(application_data=binding)
+        context = gssapi.SecurityContext(creds=self._credential(), channel_bindings=bindings, usage="accept")
         # python-gssapi otherwise keeps an error back as long as there is a token that tells the other side of it.
         context.__DEFER_STEP_ERRORS__ = False  # type: ignore[attr-defined]
         try:
             reply = context.step(token)
         except DuplicateTokenError as error:
             raise _refused("negotiate.replayed", error.gen_message()) from error
+        except BadChannelBindingsError as error:
+            raise _unbound() from error
         except GSSError as error:
             raise _refused("negotiate.refused", error.gen_message()) from error
         if not context.complete:
             raise _refused("negotiate.multi_leg", "the token needs a second leg")
+        # Without bindings from the initiator MIT's acceptor is content, and only does not set the flag.
+        if binding is not None and gssapi.RequirementFlag.channel_bound not in context.actual_flags:
+            raise _unbound()
         return Negotiated(self._initiator(context), reply or b"")
 
     def _initiator(self, context: gssapi.SecurityContext) -> str:
@@ -113,6 +125,14 @@ def _refused(code: str, why: str) -> BridgeError:
         "The request does not prove by Kerberos who sent it.",
         "Send one fresh Negotiate token for the bridge's HTTP service in each request.",
         why=why,
+    )
+
+
+def _unbound() -> BridgeError:
+    return PolicyRefused(
+        "negotiate.unbound",
+        "The Kerberos token was not made for this request.",
+        "Bring the node's programs and the bridge to the same release; if they are, look into who came between.",
     )
 
 

@@ -1,13 +1,13 @@
 """The names that may appear in a ticket request: which accounts, which services, and which never.
 
-This is the first of two guards; the second stands at the KDC (``-allow_forwardable`` on what must never be
-impersonated, ``krbAllowedToDelegateTo`` for the services). Pure: no look-ups, no I/O.
+The first of three walls: ``guard`` looks at the account behind the name, and the third stands at the KDC
+(``-allow_forwardable`` on what must never be impersonated, ``krbAllowedToDelegateTo`` for the services). Pure: no
+look-ups, no I/O.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Final
 
 from bridge.errors import PolicyRefused, RequestRefused
@@ -40,11 +40,11 @@ _NEVER_PREFIXES: Final = ("lustre_", "systemd-", "_")
 _NEVER_SERVICES: Final = frozenset({"krbtgt", "kadmin", "kiprop", "changepw", "k", "wellknown"})
 
 
-def account_principal(account: str, realm: str, denied: Iterable[str] = ()) -> str:
+def account_principal(account: str, realm: str) -> str:
     """Give ``account@REALM`` for an account name that may be impersonated.
 
-    denied: more names that never may. Raises RequestRefused ``kerberos.account_malformed`` for what is not a POSIX
-    account name (useradd(8): ``[a-z_][a-z0-9_-]*``, 32 bytes), PolicyRefused ``kerberos.account_denied``.
+    Raises RequestRefused ``kerberos.account_malformed`` for what is not a POSIX account name (useradd(8):
+    ``[a-z_][a-z0-9_-]*``, 32 bytes), PolicyRefused ``kerberos.account_denied``.
     """
     if not _ACCOUNT.fullmatch(account):
         raise RequestRefused(
@@ -53,14 +53,20 @@ def account_principal(account: str, realm: str, denied: Iterable[str] = ()) -> s
             "Correct the mapping: lower-case letters, digits, '_' and '-', at most 32 characters.",
             account=repr(account)[:100],
         )
-    if account in NEVER_IMPERSONATED or account.startswith(_NEVER_PREFIXES) or account in frozenset(denied):
-        raise PolicyRefused(
-            "kerberos.account_denied",
-            f"CI jobs never run as '{account}'.",
-            "Map the person to an ordinary account of their own.",
-            account=account,
-        )
+    if account in NEVER_IMPERSONATED or account.startswith(_NEVER_PREFIXES):
+        raise account_denied(account, "its name is one that is never impersonated")
     return f"{account}@{checked_realm(realm)}"
+
+
+def account_denied(account: str, why: str) -> PolicyRefused:
+    """Give the refusal of an account that CI jobs never run as; ``why`` is for the audit log only."""
+    return PolicyRefused(
+        "kerberos.account_denied",
+        f"CI jobs never run as '{account}'.",
+        "Map the person to an ordinary account of their own.",
+        account=account,
+        why=why,
+    )
 
 
 def target_principal(target: str, realm: str) -> str:

@@ -27,6 +27,8 @@ class OpenPart:
     server: Principal
     enctype: int
     cipher: bytes = field(repr=False)
+    kvno: int | None = None
+    """Which of the server's keys it is made with (RFC 4120 section 5.2.9); None where the KDC does not say."""
 
     @property
     def ticket_id(self) -> str:
@@ -43,8 +45,9 @@ def open_part(ticket: bytes) -> OpenPart:
     realm, rest = _next(rest, _context(1))
     name, rest = _next(rest, _context(2))
     encrypted = _whole(rest, _context(3))
-    enctype, cipher = _encrypted(_whole(encrypted, _SEQUENCE))
-    return OpenPart(Principal(_whole(realm, _GENERAL_STRING), _components(_whole(name, _SEQUENCE))), enctype, cipher)
+    enctype, kvno, cipher = _encrypted(_whole(encrypted, _SEQUENCE))
+    server = Principal(_whole(realm, _GENERAL_STRING), _components(_whole(name, _SEQUENCE)))
+    return OpenPart(server, enctype, cipher, kvno)
 
 
 def _components(name: bytes) -> tuple[bytes, ...]:
@@ -60,12 +63,13 @@ def _components(name: bytes) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def _encrypted(data: bytes) -> tuple[int, bytes]:
+def _encrypted(data: bytes) -> tuple[int, int | None, bytes]:
     enctype, rest = _next(data, _context(0))
+    kvno = None
     if rest[:1] == bytes((_context(1),)):
-        kvno, rest = _next(rest, _context(1))
-        _integer(kvno)
-    return _integer(enctype), _whole(_whole(rest, _context(2)), _OCTET_STRING)
+        number, rest = _next(rest, _context(1))
+        kvno = _integer(number)
+    return _integer(enctype), kvno, _whole(_whole(rest, _context(2)), _OCTET_STRING)
 
 
 def _context(number: int) -> int:

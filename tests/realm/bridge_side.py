@@ -14,11 +14,14 @@ from bridge.cluster.login import LoginSession
 from bridge.cluster.opening import LoginOpener
 from bridge.cluster.ssh import Endpoint, HostKeys
 from bridge.kerberos.deadline import Deadline
+from bridge.kerberos.exchange import Exchange
+from bridge.kerberos.guard import Guard
 from bridge.kerberos.holding import hold
 from bridge.kerberos.impersonation import Impersonation
 from bridge.model import Cluster, TicketBundle
 from realm import Realm
 from realm.principals import BRIDGE, BRIDGE_KEYTAB, DELEGATION_TARGETS
+from tests.fakes import FakeGuard
 
 REALM_NAME = "REALM.TEST"
 PRINCIPAL = f"{BRIDGE}@{REALM_NAME}"
@@ -51,9 +54,15 @@ class BridgeSide:
             nodes=("node1.realm.test", "node2.realm.test"),
         )
 
-    def impersonation(self, extra: Sequence[str] = (), deadline: Deadline | None = None) -> Impersonation:
-        """The bridge's Impersonation; ``extra`` targets are listed by the bridge and not by the KDC."""
-        return Impersonation(PRINCIPAL, self.keytab, REALM_NAME, (*DELEGATION_TARGETS, *extra), deadline=deadline)
+    def impersonation(
+        self, extra: Sequence[str] = (), deadline: Deadline | None = None, guard: Guard | None = None
+    ) -> Impersonation:
+        """The bridge's Impersonation; ``extra`` targets are listed by the bridge and not by the KDC.
+
+        Without ``guard`` nobody looks at the account behind the name.
+        """
+        exchange = Exchange(PRINCIPAL, self.keytab, deadline=deadline)
+        return Impersonation(exchange, REALM_NAME, (*DELEGATION_TARGETS, *extra), guard or FakeGuard())
 
     def tickets(self, account: str = "alice", targets: Sequence[str] = (LOGIN,), seconds: int = 600) -> TicketBundle:
         """A bundle by a fresh Impersonation."""
@@ -77,13 +86,20 @@ class BridgeSide:
 
 
 @contextmanager
-def bridge_side(realm: Realm, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BridgeSide]:
-    """Be on the bridge host with this thread, and threads started by it, until the end of the block."""
+def bridge_network(realm: Realm, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Be on the bridge host with this thread, in a realm that may have nothing but a KDC."""
     monkeypatch.setenv("KRB5_CONFIG", str(realm.krb5_conf))
     monkeypatch.delenv("KRB5CCNAME", raising=False)
     with realm.host("bridge").network():
-        yield BridgeSide(realm, scratch)
+        yield
     assert "KRB5CCNAME" not in os.environ
+
+
+@contextmanager
+def bridge_side(realm: Realm, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BridgeSide]:
+    """Be on the bridge host with this thread, and threads started by it, until the end of the block."""
+    with bridge_network(realm, monkeypatch):
+        yield BridgeSide(realm, scratch)
 
 
 def initiate(credential: gssapi.Credentials, server: str) -> gssapi.SecurityContext:

@@ -30,10 +30,12 @@ from gssapi.raw.misc import GSSError
 from bridge.errors import BridgeError, Outage
 from bridge.kerberos import bundle, ccache, impersonation, memory
 from bridge.kerberos.deadline import Deadline
+from bridge.kerberos.exchange import Exchange
 from bridge.kerberos.holding import hold
 from bridge.kerberos.impersonation import Impersonation
 from bridge.kerberos.initial import InitialTickets
 from realm import Realm
+from tests.fakes import FakeGuard
 
 UNLISTED = "host/node1.realm.test"
 
@@ -90,7 +92,7 @@ def test_capability_matrix(side: BridgeSide, account: str, targets: tuple[str, .
 def test_the_kdc_refuses_privileged_names_even_if_the_bridge_does_not(
     side: BridgeSide, monkeypatch: pytest.MonkeyPatch, account: str
 ) -> None:
-    monkeypatch.setattr(impersonation, "account_principal", lambda name, realm, _denied: f"{name}@{realm}")
+    monkeypatch.setattr(impersonation, "account_principal", lambda name, realm: f"{name}@{realm}")
     assert _code(side.impersonation(), account, (LOGIN,)) == "kerberos.not_delegable"
 
 
@@ -261,7 +263,7 @@ def test_waiting_calls_are_bounded_in_number(side: BridgeSide) -> None:
 
 
 def test_a_bad_keytab_is_our_outage_and_not_the_persons_fault(side: BridgeSide) -> None:
-    wrong = Impersonation(PRINCIPAL, "/nonexistent/keytab", REALM_NAME, [LOGIN])
+    wrong = Impersonation(Exchange(PRINCIPAL, "/nonexistent/keytab"), REALM_NAME, [LOGIN], FakeGuard())
     with pytest.raises(Outage, match=r"kerberos\.bridge_credential"):
         wrong.tickets("alice", (LOGIN,), 600)
 

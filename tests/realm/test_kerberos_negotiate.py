@@ -10,11 +10,13 @@ from pathlib import Path
 import gssapi
 import pytest
 from bridge_side import KERBEROS_NAME, KRB5, LOGIN, REALM_NAME, BridgeSide, bridge_side
+from gssapi.raw import ChannelBindings
 
-from bridge.errors import BridgeError, Outage, TokenRefused
+from bridge.errors import BridgeError, Outage, PolicyRefused, TokenRefused
 from bridge.kerberos.negotiate import Acceptor
 from realm import Realm
 from realm.principals import BRIDGE_HTTP, HTTP_KEYTAB
+from runner.binding import node_binding
 
 SPNEGO = gssapi.OID.from_int_seq("1.3.6.1.5.5.2")
 SERVICE = f"{BRIDGE_HTTP}@{REALM_NAME}"
@@ -33,11 +35,16 @@ class Client:
             store={"client_keytab": f"FILE:{keytab}", "ccache": f"FILE:{side.scratch / host}.ccache"},
         )
 
-    def context(self, mech: gssapi.OID = KRB5, server: str = SERVICE, extra: int = 0) -> gssapi.SecurityContext:
+    def context(
+        self, mech: gssapi.OID = KRB5, server: str = SERVICE, extra: int = 0, binding: bytes | None = None
+    ) -> gssapi.SecurityContext:
         """A context towards the bridge that has not begun."""
         flags = int(gssapi.RequirementFlag.mutual_authentication) | extra
         name = gssapi.Name(server, KERBEROS_NAME)
-        return gssapi.SecurityContext(name=name, creds=self._credential, mech=mech, usage="initiate", flags=flags)
+        bound = None if binding is None else ChannelBindings(application_data=binding)
+        return gssapi.SecurityContext(
+            name=name, creds=self._credential, mech=mech, usage="initiate", flags=flags, channel_bindings=bound
+        )
 
 
 @pytest.fixture
@@ -164,3 +171,39 @@ def test_a_missing_keytab_is_our_outage(side: BridgeSide) -> None:
     broken = Acceptor(SERVICE, "/nonexistent/keytab", str(side.scratch / "rcache"))
     with pytest.raises(Outage, match=r"negotiate\.unavailable"):
         broken.accept_header(_header(Client(side).context().step()))
+
+
+ASKED = node_binding("tickets", 4711, 20001, "node1")
+
+
+@pytest.mark.parametrize("mech", [KRB5, SPNEGO], ids=["krb5", "spnego"])
+def test_a_token_made_for_a_request_is_taken_for_it(side: BridgeSide, acceptor: Acceptor, mech: gssapi.OID) -> None:
+    client = Client(side)
+    context = client.context(mech, binding=ASKED)
+    accepted = acceptor.accept_header(_header(context.step()), ASKED)
+    assert accepted.principal == client.name
+    context.step(accepted.reply)
+    assert context.complete
+
+
+OTHERS: dict[str, bytes | None] = {
+    "another job": node_binding("tickets", 4712, 20001, "node1"),
+    "another uid": node_binding("tickets", 4711, 20002, "node1"),
+    "another node": node_binding("tickets", 4711, 20001, "node2"),
+    "another purpose": node_binding("released", 4711, 20001, "node1"),
+    "nothing": b"",
+    "no request": None,
+}
+
+
+@pytest.mark.threat("T37")
+@pytest.mark.parametrize("mech", [KRB5, SPNEGO], ids=["krb5", "spnego"])
+@pytest.mark.parametrize("made_for", OTHERS.values(), ids=OTHERS.keys())
+def test_a_token_can_not_be_spent_on_another_request(
+    side: BridgeSide, acceptor: Acceptor, mech: gssapi.OID, made_for: bytes | None
+) -> None:
+    """Who takes web over sees a node's token go by; it opens what the node asked for and nothing else."""
+    token = Client(side).context(mech, binding=made_for).step()
+    with pytest.raises(PolicyRefused) as refusal:
+        acceptor.accept_header(_header(token), ASKED)
+    assert refusal.value.code == "negotiate.unbound"

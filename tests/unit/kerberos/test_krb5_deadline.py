@@ -75,3 +75,42 @@ def test_many_calls_at_once_all_come_back() -> None:
     for thread in threads:
         thread.join(30)
     assert sorted(results) == sorted(number * 100 + step for number in range(16) for step in range(50))
+
+
+@pytest.mark.threat("T24")
+def test_a_spare_call_needs_no_slot_and_takes_none() -> None:
+    deadline, release = Deadline(seconds=0.1, slots=1), threading.Event()
+    with pytest.raises(Late):
+        deadline.run(release.wait)
+    assert deadline.run(lambda: "through", spare=True) == "through"
+    with pytest.raises(Late, match="slots"):
+        deadline.run(lambda: "not through")
+    release.set()
+
+
+@pytest.mark.threat("T24")
+def test_what_is_forgiven_holds_no_slot_and_gives_none_back() -> None:
+    deadline, release = Deadline(seconds=0.1, slots=2), threading.Event()
+    for _ in range(2):
+        with pytest.raises(Late):
+            deadline.run(release.wait)
+    deadline.forgive()
+    assert deadline.run(lambda: "through") == "through"
+    release.set()
+    again = threading.Event()
+    for _ in range(4):
+        with pytest.raises(Late):
+            deadline.run(again.wait)
+    with pytest.raises(Late, match="slots"):
+        deadline.run(lambda: "not through")
+    again.set()
+
+
+def test_a_caller_may_wait_for_less_and_never_for_more() -> None:
+    deadline, release = Deadline(seconds=0.2), threading.Event()
+    for asked in (0.0, 0.1, 60.0):
+        began = time.monotonic()
+        with pytest.raises(Late):
+            deadline.run(release.wait, seconds=asked)
+        assert time.monotonic() - began < 5
+    release.set()

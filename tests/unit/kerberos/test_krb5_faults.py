@@ -23,7 +23,8 @@ TABLE: list[tuple[Step, int, type[BridgeError], str]] = [
     *((step, 156, Outage, "kerberos.kdc_unreachable") for step in Step),
     *((step, 29, Outage, "kerberos.kdc_unreachable") for step in Step),
     (Step.PROTOCOL_TRANSITION, 60, Outage, "kerberos.failed"),
-    (Step.CONSTRAINED_DELEGATION, 32, Outage, "kerberos.failed"),
+    (Step.CONSTRAINED_DELEGATION, 31, Outage, "kerberos.failed"),
+    *((step, code, Outage, "kerberos.clock_skew") for step in Step for code in (32, 33)),
 ]
 
 
@@ -42,3 +43,11 @@ def test_each_code_has_its_error(step: Step, code: int, kind: type[BridgeError],
 def test_a_code_of_another_table_is_an_outage() -> None:
     assert fault(Step.PROTOCOL_TRANSITION, 111, "Connection refused", "alice").code == "kerberos.failed"
     assert isinstance(unreachable("alice", "late"), Outage)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("KDC returned error string: NO PREAUTH", "kerberos.target_preauth"), ("something else", "kerberos.failed")],
+)
+def test_a_code_that_says_nothing_is_told_by_its_words(text: str, name: str) -> None:
+    assert fault(Step.CONSTRAINED_DELEGATION, BASE + 60, text, "alice", "host/x@R").code == name
