@@ -34,12 +34,13 @@ class BrokerClient:
         self._path = path
         self._timeout = timeout_seconds
 
-    def ask(self, op: str, **fields: Any) -> tuple[dict[str, Any], bytes]:
+    def ask(self, op: str, data: bytes = b"", **fields: Any) -> tuple[dict[str, Any], bytes]:
         """Return the reply's header and data; raises what the broker raised, or Outage ``broker.unreachable``.
 
-        Raises RequestRefused ``request.too_large`` for fields that do not fit into one frame.
+        ``fields`` are for JSON, and small; what may be large goes as ``data``. Raises RequestRefused
+        ``request.too_large`` for what does not fit into one frame.
         """
-        request = self._encoded({"op": op} | fields)
+        request = self._encoded({"op": op} | fields, data)
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 connection.settimeout(self._timeout)
@@ -69,12 +70,14 @@ class BrokerClient:
         return json.loads(data), str(header["reply"])
 
     @staticmethod
-    def _encoded(header: dict[str, Any]) -> bytes:
+    def _encoded(header: dict[str, Any], data: bytes) -> bytes:
         try:
-            return wire.encode(header)
+            return wire.encode(header, data)
         except wire.BrokenFrame as error:
             raise errors.RequestRefused(
-                "request.too_large", "The job's data is too long.", "Shorten SCHEDULER_PARAMETERS, or the job's names."
+                "request.too_large",
+                "What was sent is too long.",
+                "In a job: shorten SCHEDULER_PARAMETERS, or the job's names; otherwise send less at once.",
             ) from error
 
     @staticmethod

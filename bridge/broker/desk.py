@@ -8,6 +8,7 @@ from typing import Any
 from bridge import grants
 from bridge.admission import Admission
 from bridge.broker.fields import malformed, numbers, texts
+from bridge.broker.peer import Peer
 from bridge.broker.server import Answer, Handler
 from bridge.model import Evidence, JobFacts, RunId, UnverifiedToken
 from bridge.ticketing import TicketDesk, Use
@@ -24,14 +25,14 @@ class Desk:
         """Return what the broker's server answers, by name of the operation."""
         return {
             "ping": lambda request, peer: ({}, b""),
-            "admit": lambda request, peer: self._admit(request),
-            "tickets": lambda request, peer: self._run_tickets(request),
-            "node_claim": lambda request, peer: self._node_claim(request),
-            "node_tickets": lambda request, peer: self._node_tickets(request),
-            "node_released": lambda request, peer: self._node_released(request),
+            "admit": self._admit,
+            "tickets": self._run_tickets,
+            "node_claim": self._node_claim,
+            "node_tickets": self._node_tickets,
+            "node_released": self._node_released,
         }
 
-    def _admit(self, request: Mapping[str, Any]) -> Answer:
+    def _admit(self, request: Mapping[str, Any], peer: Peer) -> Answer:
         admitted = self._admission.admit(_evidence(request))
         header = {
             "run_id": admitted.run_id,
@@ -42,23 +43,23 @@ class Desk:
         }
         return header, admitted.bundle.ccache
 
-    def _run_tickets(self, request: Mapping[str, Any]) -> Answer:
+    def _run_tickets(self, request: Mapping[str, Any], peer: Peer) -> Answer:
         run_id, session, use = texts(request, "run_id", "session", "use")
         bundle = self._tickets.for_run(RunId(run_id), session, Use(use))
         return {}, bundle.ccache
 
-    def _node_claim(self, request: Mapping[str, Any]) -> Answer:
+    def _node_claim(self, request: Mapping[str, Any], peer: Peer) -> Answer:
         token, node = texts(request, "token", "node")
         slurm_job_id, uid = numbers(request, "slurm_job_id", "uid")
         claim = self._tickets.claim(token, slurm_job_id, uid, node)
         return {"claim_id": claim.claim_id, "run_id": claim.run_id, "reply": claim.reply}, b""
 
-    def _node_tickets(self, request: Mapping[str, Any]) -> Answer:
+    def _node_tickets(self, request: Mapping[str, Any], peer: Peer) -> Answer:
         (claim_id,) = texts(request, "claim_id")
         cache, bundle = self._tickets.for_node(claim_id)
         return {"cache": cache}, bundle.ccache
 
-    def _node_released(self, request: Mapping[str, Any]) -> Answer:
+    def _node_released(self, request: Mapping[str, Any], peer: Peer) -> Answer:
         token, node = texts(request, "token", "node")
         slurm_job_id, uid = numbers(request, "slurm_job_id", "uid")
         return {"reply": self._tickets.released(token, slurm_job_id, uid, node)}, b""

@@ -34,6 +34,14 @@ def optional_number(request: Mapping[str, Any], name: str) -> int | None:
     return None if request.get(name) is None else numbers(request, name)[0]
 
 
+def flag(request: Mapping[str, Any], name: str) -> bool:
+    """Return a member that is true or false; raises Defect ``broker.malformed``."""
+    value = request.get(name)
+    if type(value) is not bool:
+        raise malformed()
+    return value
+
+
 def malformed() -> Defect:
     """The answer to a request that is not what web would send."""
     return Defect("broker.malformed", "Web sent the broker a request that it can't read.", "Update both.")

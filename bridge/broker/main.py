@@ -6,43 +6,55 @@ import os
 import pwd
 import signal
 import socket
+import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from types import FrameType
 
 import structlog
 
+from bridge.active import ActivePolicy
 from bridge.admission import Admission
 from bridge.audit.log import Writer
+from bridge.broker.callers_desk import CallersDesk
 from bridge.broker.desk import Desk
+from bridge.broker.kerberos_side import exchange_of, guard_of, ping_of, self_test_of
 from bridge.broker.keyevents import RecordedKeyEvents
+from bridge.broker.listed import ListedTargets
 from bridge.broker.people_desk import PeopleDesk
+from bridge.broker.people_issuers import people_verifier
+from bridge.broker.policy_desk import PolicyOps
+from bridge.broker.runs_desk import RunOps
 from bridge.broker.server import BrokerServer, Handler
 from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
 from bridge.errors import BridgeError
+from bridge.kerberos.exchange import Exchange
 from bridge.kerberos.impersonation import Impersonation
 from bridge.kerberos.negotiate import Acceptor
-from bridge.model import Cluster
 from bridge.oidc.fetch import DiscoveryFetcher
 from bridge.oidc.gitlab import GitLabJobCheck, JobChecks
 from bridge.oidc.issuers import IssuerKeys, Issuers, KeysOfIssuer
 from bridge.oidc.keyfile import FileKeys
 from bridge.oidc.oauth import OAuthClient
 from bridge.oidc.verifier import Audience, Verifier
+from bridge.people.activating import ActivationDesk
 from bridge.people.acts import Acts
 from bridge.people.adopting import AdoptionDesk
+from bridge.people.api_tokens import ApiTokens
 from bridge.people.callers import Callers
+from bridge.people.cancelling import CancelDesk
 from bridge.people.consenting import ConsentDesk
 from bridge.people.kill_switches import KillDesk
 from bridge.people.linking import LinkDesk
+from bridge.people.policies import PolicyDesk
+from bridge.people.policy_acts import PolicyActs
+from bridge.people.policy_reading import PolicyReading
+from bridge.people.repeating import Repeats
+from bridge.people.sessions import Sessions
 from bridge.people.tokens import TokenSeal
-from bridge.policy.accounts import AccountRules
-from bridge.policy.bundle import load_bundle
 from bridge.policy.directory import NssDirectory
-from bridge.policy.engine import Engine
-from bridge.policy.roles import Roles
 from bridge.seal import GrantSeal, Seal, load_or_make_key
 from bridge.sealed import RevisionMark, SealedRegister
 from bridge.settings import Issuer, Settings
@@ -54,8 +66,12 @@ log = structlog.get_logger()
 def serve(settings: Settings, listener: socket.socket) -> None:
     """Answer web until SIGTERM. SIGHUP reads the policies again; a bad set changes nothing."""
     os.umask(0o007)
-    policies = PolicyHolder(settings.policies)
-    server = BrokerServer(listener, _allowed_uids(settings.broker.web_user), _handlers(settings, policies))
+    book = _book(settings)
+    policies = ActivePolicy(settings.policies, book.register, book.ledger, _now)
+    exchange = exchange_of(settings.broker)
+    self_test = self_test_of(settings.broker, exchange, policies, book.ledger)
+    handlers = {**_handlers(settings, book, policies, exchange), "ping": ping_of(self_test)}
+    server = BrokerServer(listener, _allowed_uids(settings.broker.web_user), handlers)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
@@ -65,107 +81,105 @@ def serve(settings: Settings, listener: socket.socket) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)
-    log.info("broker.ready", bundle=policies.engine().bundle.content_hash)
+    threading.Thread(target=self_test.run, name="self-test", daemon=True).start()
+    log.info("broker.ready", bundle=_bundle_at_start(policies))
     server.serve_forever()
 
 
-class PolicyHolder:
-    """The bundle that is active: the last one that could be loaded."""
+@dataclass(frozen=True, slots=True)
+class _Book:
+    """The book, and the key under which the broker believes what is in it."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
-        self._engine = Engine(load_bundle(directory))
-
-    def engine(self) -> Engine:
-        """Return the engine of the active bundle."""
-        return self._engine
-
-    def clusters(self) -> tuple[Cluster, ...]:
-        """Return the clusters of the active bundle."""
-        return tuple(self._engine.bundle.clusters.by_name.values())
-
-    def account_rules(self) -> AccountRules:
-        """Return the rules about accounts of the active bundle."""
-        return self._engine.bundle.accounts
-
-    def roles(self) -> Roles:
-        """Return who may do what, by the active bundle."""
-        return self._engine.bundle.roles
-
-    def reload(self) -> None:
-        """Load the directory again; keeps the old bundle where that fails."""
-        try:
-            self._engine = Engine(load_bundle(self._directory))
-            log.info("policy.reloaded", bundle=self._engine.bundle.content_hash)
-        except BridgeError as error:
-            log.warning("policy.kept", code=error.code, title=error.title)
+    ledger: SqlLedger
+    seal: Seal
+    register: SealedRegister
 
 
-def _handlers(settings: Settings, policies: PolicyHolder) -> Mapping[str, Handler]:
+def _book(settings: Settings) -> _Book:
+    ledger = SqlLedger(open_database(settings.database.url), Writer.new(f"broker@{socket.gethostname()}"))
+    seal = Seal(load_or_make_key(settings.broker.seal_key))
+    mark = RevisionMark(settings.broker.seal_key.with_name("register-head"))
+    return _Book(ledger, seal, SealedRegister(ledger, seal, mark))
+
+
+def _bundle_at_start(policies: ActivePolicy) -> str:
+    """For the log; a database that does not answer yet is no reason not to start."""
+    try:
+        return policies.now().content_hash
+    except BridgeError as error:
+        log.warning("policy.unknown_yet", code=error.code, title=error.title)
+        return "unknown"
+
+
+def _handlers(settings: Settings, book: _Book, policies: ActivePolicy, exchange: Exchange) -> Mapping[str, Handler]:
     """Put every part together, once."""
     broker = settings.broker
-    ledger = SqlLedger(open_database(settings.database.url), Writer.new(f"broker@{socket.gethostname()}"))
-    seal = Seal(load_or_make_key(broker.seal_key))
-    register = SealedRegister(ledger, seal, RevisionMark(broker.seal_key.with_name("register-head")))
     acceptor = Acceptor(
         f"{broker.http_service}@{broker.realm}",
         str(broker.http_keytab),
         str(broker.private_directory / "http.rcache"),
     )
-    desk = _desk(settings, policies, ledger, GrantSeal(seal), register, acceptor)
-    people = _people(settings, policies, ledger, seal, register, acceptor)
-    return {**desk.handlers(), **people.handlers()}
+    sessions = Sessions(book.register, Acts(book.ledger), TokenSeal(book.seal), _now)
+    tokens = ApiTokens(book.register, Acts(book.ledger), book.ledger, _now)
+    verifier = people_verifier(settings.people_issuers, RecordedKeyEvents(book.ledger))
+    callers = Callers(acceptor, broker.realm, policies.roles, _now, tokens, sessions, verifier)
+    people = _people(settings, policies, book, callers)
+    return {
+        **_desk(settings, policies, book, acceptor, exchange).handlers(),
+        **people.handlers(),
+        **_policy_desk(policies, book, people).handlers(),
+        **CallersDesk(people.caller, sessions, tokens).handlers(),
+        **RunOps(people.caller, CancelDesk(Acts(book.ledger), _now)).handlers(),
+    }
 
 
-def _desk(
-    settings: Settings,
-    policies: PolicyHolder,
-    ledger: SqlLedger,
-    seal: GrantSeal,
-    register: SealedRegister,
-    acceptor: Acceptor,
-) -> Desk:
-    broker = settings.broker
-    impersonator = Impersonation(
-        f"{broker.principal}@{broker.realm}", str(broker.keytab), broker.realm, _targets(policies.clusters())
-    )
+def _desk(settings: Settings, policies: ActivePolicy, book: _Book, acceptor: Acceptor, exchange: Exchange) -> Desk:
+    broker, seal = settings.broker, GrantSeal(book.seal)
+    listed = ListedTargets(policies.clusters, book.ledger, seal, _now)
+    impersonator = Impersonation(exchange, broker.realm, listed, guard_of(broker))
     admission = Admission(
-        verifier=_verifier(settings, ledger),
+        verifier=_verifier(settings, book.ledger),
         jobs=JobChecks({issuer.url: GitLabJobCheck(issuer.url, issuer.ca_file) for issuer in settings.issuers}),
-        engine=policies.engine,
+        policy=policies,
         directory=NssDirectory(),
-        ledger=ledger,
+        ledger=book.ledger,
         impersonator=impersonator,
         seal=seal,
-        register=register,
+        register=book.register,
         clock=_now,
         job_token_issuers={
             issuer.url: issuer.max_life_seconds for issuer in settings.issuers if issuer.job_token_evidence
         },
     )
-    tickets = TicketDesk(ledger, impersonator, acceptor, policies.clusters, seal, register, _now, ClaimBook())
+    tickets = TicketDesk(book.ledger, impersonator, acceptor, policies.clusters, seal, book.register, _now, ClaimBook())
     return Desk(admission, tickets)
 
 
-def _people(
-    settings: Settings,
-    policies: PolicyHolder,
-    ledger: SqlLedger,
-    seal: Seal,
-    register: SealedRegister,
-    acceptor: Acceptor,
-) -> PeopleDesk:
-    acts, directory = Acts(ledger), NssDirectory()
+def _people(settings: Settings, policies: ActivePolicy, book: _Book, callers: Callers) -> PeopleDesk:
+    acts, directory = Acts(book.ledger), NssDirectory()
     issuers = frozenset(issuer.url for issuer in settings.issuers)
     return PeopleDesk(
-        callers=Callers(acceptor, settings.broker.realm, policies.roles),
+        callers=callers,
         linking=LinkDesk(
-            register, acts, policies.account_rules, directory, _sign_in(settings), issuers, TokenSeal(seal), _now
+            book.register,
+            acts,
+            policies.account_rules,
+            directory,
+            _sign_in(settings),
+            issuers,
+            TokenSeal(book.seal),
+            _now,
         ),
-        consenting=ConsentDesk(register, acts, policies.account_rules, directory, issuers, _now),
-        killing=KillDesk(register, acts, issuers, _now),
-        adopting=AdoptionDesk(register, acts),
+        consenting=ConsentDesk(book.register, acts, policies.account_rules, directory, issuers, _now),
+        killing=KillDesk(book.register, acts, issuers, _now),
+        adopting=AdoptionDesk(book.register, acts),
     )
+
+
+def _policy_desk(policies: ActivePolicy, book: _Book, people: PeopleDesk) -> PolicyOps:
+    acts = PolicyActs(book.register, Acts(book.ledger), policies, _now)
+    reading = PolicyReading(policies, book.register, book.ledger, NssDirectory(), _now)
+    return PolicyOps(people.caller, PolicyDesk(acts), ActivationDesk(acts), reading, Repeats(book.ledger))
 
 
 def _sign_in(settings: Settings) -> Mapping[str, OAuthClient]:
@@ -193,15 +207,6 @@ def _keys(issuer: Issuer, events: RecordedKeyEvents) -> KeysOfIssuer:
     if issuer.jwks_file is not None:
         return FileKeys(issuer.url, issuer.jwks_file, events)
     return IssuerKeys(issuer.url, DiscoveryFetcher(issuer.url, issuer.ca_file), events)
-
-
-def _targets(clusters: tuple[Cluster, ...]) -> frozenset[str]:
-    """Every target of every cluster: the broker asks the KDC for no other, whatever policy says later."""
-    return frozenset(
-        target
-        for cluster in clusters
-        for target in (f"host/{cluster.login_host}", *cluster.login_targets, *cluster.node_targets)
-    )
 
 
 def _allowed_uids(web_user: str) -> frozenset[int]:

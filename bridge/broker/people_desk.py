@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
 import enum
 import json
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
+from bridge.broker.answering import answered
 from bridge.broker.fields import malformed, numbers, optional_number, optional_text, texts
 from bridge.broker.peer import Peer
 from bridge.broker.server import Answer, Handler
@@ -58,23 +58,28 @@ class PeopleDesk:
 
     def _answering(self, act: Act) -> Handler:
         def handler(request: Mapping[str, Any], peer: Peer) -> Answer:
-            caller = self._caller(request, peer)
-            reply = base64.b64encode(caller.reply).decode()
+            caller = self.caller(request, peer)
             # As data: what is said of many links would not fit into a frame's header.
-            return {"reply": reply}, json.dumps(plain(act(request, caller)), separators=(",", ":")).encode()
+            return answered(caller), json.dumps(plain(act(request, caller)), separators=(",", ":")).encode()
 
         return handler
 
-    def _caller(self, request: Mapping[str, Any], peer: Peer) -> Caller:
-        """Whoever shows a ticket; without one only the uid of the process counts, and web's own is nobody's."""
+    def caller(self, request: Mapping[str, Any], peer: Peer) -> Caller:
+        """Whoever shows a credential; without one only the uid of the process counts, and web's own is nobody's."""
         authorization = optional_text(request, "authorization")
         if authorization is None:
             return self.callers.by_socket(peer.uid, *texts(request, "operator"))
-        return self.callers.by_negotiate(authorization)
+        return self.callers.by_authorization(authorization)
 
     @staticmethod
     def _whoami(request: Mapping[str, Any], caller: Caller) -> Mapping[str, Any]:
-        return {"principal": caller.principal, "account": caller.account, "roles": sorted(caller.roles)}
+        return {
+            "principal": caller.principal,
+            "account": caller.account,
+            "roles": sorted(caller.roles),
+            "method": caller.method,
+            "person": caller.person,
+        }
 
     def _link_start(self, request: Mapping[str, Any], caller: Caller) -> Mapping[str, Any]:
         return {"address": self.linking.start(caller, *texts(request, "issuer"))}

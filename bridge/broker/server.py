@@ -1,4 +1,4 @@
-"""The broker's unix socket: one request and one reply a connection, from web's user only."""
+"""The broker's unix socket: one request and one reply a connection, from web's user only, and so many at a time."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from typing import Any, Final
 
 import structlog
 
-from bridge.broker.peer import Peer, peer_of
-from bridge.errors import BridgeError, Defect
+from bridge.broker.incoming import read_request
+from bridge.broker.peer import HeldPeer, Peer, can_see_processes, peer_of
+from bridge.broker.place import require_own_directories
+from bridge.errors import BridgeError, Defect, RequestRefused
 from runner import wire
 
 READ_SECONDS: Final = 10
-"""Web is on the same machine: a request that takes longer to arrive is not web's."""
+"""Web is on the same machine: a request that takes longer to arrive, or a reply to be read, is not web's."""
 
 BACKLOG: Final = 128
+
+MAX_CONNECTIONS: Final = 128
+"""As many threads at most. The next ones wait in the backlog, and those behind it are told to come again."""
 
 _PASSING: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ECONNABORTED})
 """accept(2) fails with these under load; the connections that are open end, and the broker goes on."""
@@ -35,13 +40,25 @@ log = structlog.get_logger()
 
 
 class BrokerServer:
-    """Answers requests ``{"op": NAME, ...}`` from handlers by name, each connection in a thread of its own."""
+    """Answers requests ``{"op": NAME, ...}`` from handlers by name, each connection in a thread of its own.
+
+    Only a peer of an allowed user is read from, and only the process that connected is answered: one that has ended or
+    become somebody else meanwhile is not (T28).
+    """
 
     def __init__(self, listener: socket.socket, allowed_uids: frozenset[int], handlers: Mapping[str, Handler]) -> None:
+        """Take a listening socket; raises RequestRefused ``broker.processes_hidden``."""
+        if not can_see_processes():
+            raise RequestRefused(
+                "broker.processes_hidden",
+                "The broker can't see who asks it: Linux is older than 5.3, or /proc hides other users' processes.",
+                "Run the broker with ProtectProc=default, and without hidepid for its user.",
+            )
         self._listener = listener
         self._allowed = allowed_uids
         self._handlers = handlers
         self._stopping = threading.Event()
+        self._places = threading.BoundedSemaphore(MAX_CONNECTIONS)
         # A service manager keeps the socket open for the next broker, so it must not be shut down to end ``accept``.
         self._listener.settimeout(0.0)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -65,18 +82,40 @@ class BrokerServer:
             os.close(wake)
 
     def _accept(self) -> None:
-        while not self._stopping.is_set():
+        while self._place():
             try:
                 connection, _ = self._listener.accept()
             except BlockingIOError:
+                self._places.release()
                 return
             except OSError as error:
+                self._places.release()
                 if error.errno not in _PASSING:
                     raise
                 log.warning("broker.accept", error=error.strerror)
                 self._stopping.wait(PAUSE_SECONDS)
                 continue
-            threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+            self._begin(connection)
+
+    def _place(self) -> bool:
+        """Wait for room for one more connection; False where the server is to stop."""
+        while not self._stopping.is_set():
+            if self._places.acquire(timeout=PAUSE_SECONDS):
+                return True
+        return False
+
+    def _begin(self, connection: socket.socket) -> None:
+        """Start a thread for an allowed peer; a stranger does not get as far as that."""
+        try:
+            peer = peer_of(connection)
+            if peer.uid in self._allowed:
+                threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+                return
+            log.warning("broker.stranger", uid=peer.uid, pid=peer.pid)
+        except (OSError, RuntimeError) as error:
+            log.warning("broker.accept", error=type(error).__name__)
+        connection.close()
+        self._places.release()
 
     def stop(self) -> None:
         """Accept no more; requests under way end by themselves. From any thread, and from a signal handler."""
@@ -85,19 +124,26 @@ class BrokerServer:
             os.eventfd_write(self._wake, 1)
 
     def _converse(self, connection: socket.socket) -> None:
-        with connection, contextlib.suppress(OSError, wire.BrokenFrame):
-            peer = peer_of(connection)
-            if peer.uid not in self._allowed:
-                log.warning("broker.stranger", uid=peer.uid, pid=peer.pid)
-                return
-            connection.settimeout(READ_SECONDS)
-            with connection.makefile("rb") as stream:
-                frame = wire.read_frame(stream)
-            if frame is None:
-                return
-            header, data = self._answer(frame[0], peer)
-            connection.settimeout(READ_SECONDS)
-            connection.sendall(wire.encode(header, data))
+        try:
+            with connection, contextlib.suppress(OSError, wire.BrokenFrame), HeldPeer(connection) as held:
+                request = read_request(connection, READ_SECONDS)
+                if request is None or self._replaced(held, "request"):
+                    return
+                header, data = self._answer(request, held.peer)
+                if self._replaced(held, "reply"):
+                    return
+                connection.settimeout(READ_SECONDS)
+                connection.sendall(wire.encode(header, data))
+        finally:
+            self._places.release()
+
+    @staticmethod
+    def _replaced(held: HeldPeer, before: str) -> bool:
+        """Tell whether who connected is gone or has become somebody else; the connection is then nobody's."""
+        if held.is_the_same():
+            return False
+        log.warning("broker.peer_replaced", before=before, uid=held.peer.uid, pid=held.peer.pid)
+        return True
 
     def _answer(self, request: Mapping[str, Any], peer: Peer) -> Answer:
         handler = self._handlers.get(str(request.get("op")))
@@ -129,8 +175,10 @@ def error_header(error: BridgeError) -> dict[str, Any]:
 def listen(path: Path) -> socket.socket:
     """Bind the broker's socket at ``path`` with mode 0600; a socket that is there already is replaced.
 
-    Under a service manager the socket comes from it instead, so that it can belong to web's user.
+    Under a service manager the socket comes from it instead, so that it can belong to web's user. Raises
+    RequestRefused ``broker.socket_place`` where somebody else could put a socket of theirs in its place.
     """
+    require_own_directories(path, frozenset({0, os.geteuid()}))
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     with contextlib.suppress(FileNotFoundError):
         path.unlink()

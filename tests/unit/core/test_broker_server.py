@@ -80,6 +80,13 @@ def test_a_request_is_answered(path: Path, handlers: Handlers) -> None:
     assert handlers.asked == [{"op": "echo", "say": "hello"}]
 
 
+def test_data_is_what_the_frame_has_and_not_what_the_header_says(path: Path, handlers: Handlers) -> None:
+    BrokerClient(path).ask("echo", b"files", say="hello")
+    raw(path, wire.encode({"op": "echo", "say": "hello", "data": "header"}, b"frame"))
+    raw(path, wire.encode({"op": "echo", "say": "hello", "data": "header"}))
+    assert [one.get("data") for one in handlers.asked] == [b"files", b"frame", None]
+
+
 def test_the_socket_is_ours_alone(path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
