@@ -10,6 +10,8 @@ class State(StrEnum):
     """How a check came out."""
 
     OK = "ok"
+    WARNING = "warning"
+    """Works, and is weaker or looser than it could be; the exit code stays 0."""
     FAILED = "failed"
     NOT_CHECKED = "not checked"
 
@@ -41,6 +43,11 @@ def ok(check: str, subject: str, detail: str) -> Finding:
 def failed(check: str, subject: str, detail: str, remedy: str) -> Finding:
     """Something is wrong, and jobs will be refused for it."""
     return Finding(check, subject, State.FAILED, detail, remedy)
+
+
+def warning(check: str, subject: str, detail: str, remedy: str) -> Finding:
+    """Jobs run, but a guard is weaker than it should be."""
+    return Finding(check, subject, State.WARNING, detail, remedy)
 
 
 def not_checked(check: str, subject: str, detail: str, remedy: str) -> Finding:

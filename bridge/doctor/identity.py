@@ -1,4 +1,4 @@
-"""The identity section: issuers, clocks, and the rows that link GitLab users to accounts."""
+"""The identity section: issuers, their clocks, and the rows that link GitLab users to accounts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from bridge.audit.ledger import Ledger
 from bridge.doctor.accounts import check_accounts, check_links
 from bridge.doctor.finding import Finding, failed
 from bridge.doctor.issuers import check_issuer
-from bridge.doctor.kdc import check_kdc
 from bridge.errors import BridgeError
 from bridge.policy.accounts import AccountRules
 from bridge.policy.bundle import load_bundle
@@ -23,7 +22,6 @@ def check_identity(settings: Settings, ledger: Ledger | None = None) -> Iterator
     """
     for issuer in settings.issuers:
         yield from check_issuer(issuer)
-    yield check_kdc(settings.broker)
     try:
         rules = load_bundle(settings.policies).accounts
     except BridgeError as error:

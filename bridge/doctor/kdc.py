@@ -1,38 +1,36 @@
-"""Checks the clock of the KDC with the bridge's own keytab, where the caller may read it."""
+"""Checks the clock of the KDC with the bridge's own keytab, and says what an error of libkrb5 means as a finding."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from bridge.doctor.finding import Finding, failed, not_checked
+from bridge.doctor.finding import Finding, failed
 from bridge.doctor.issuers import clock_finding
 from bridge.errors import BridgeError
 from bridge.kerberos.clock import kdc_ahead_seconds
-from bridge.settings import Broker
 
 CHECK = "kdc-clock"
 
 
-def check_kdc(broker: Broker) -> Finding:
-    """Get a ticket for the bridge and look at its times; not checked as a user who can't read the keytab."""
-    if not os.access(broker.keytab, os.R_OK):
-        return not_checked(
-            CHECK,
-            broker.realm,
-            f"{broker.keytab} is not readable for this user",
-            f"Run ci-bridge doctor as {_owner(broker.keytab)}.",
-        )
+def check_clock(principal: str, keytab: str) -> Finding:
+    """Get a ticket for the bridge (principal with realm, path of its keytab) and look at its times."""
+    realm = principal.rpartition("@")[2]
     try:
-        ahead = kdc_ahead_seconds(f"{broker.principal}@{broker.realm}", str(broker.keytab))
+        ahead = kdc_ahead_seconds(principal, keytab)
     except BridgeError as error:
-        text = error.context.get("krb5_text")
-        detail = f"{error.title} [{error.code}]" + (f" libkrb5 says: {text}" if text else "")
-        return failed(CHECK, broker.realm, detail, error.remedy)
-    return clock_finding(CHECK, broker.realm, ahead)
+        return error_finding(CHECK, realm, error)
+    return clock_finding(CHECK, realm, ahead)
 
 
-def _owner(path: Path) -> str:
+def error_finding(check: str, subject: str, error: BridgeError, remedy: str = "") -> Finding:
+    """The finding for an error that stopped a check; with libkrb5's own words, which name no key."""
+    text = error.context.get("krb5_text")
+    detail = f"{error.title} [{error.code}]" + (f" libkrb5 says: {text}" if text else "")
+    return failed(check, subject, detail, remedy or error.remedy)
+
+
+def owner(path: Path) -> str:
+    """As whom to run what must read this file."""
     try:
         return path.owner()
     except (OSError, KeyError):
