@@ -23,14 +23,16 @@ from bridge.audit.ledger import Ledger, View
 from bridge.audit.record import Actor, Phase, Record, RecordType
 from bridge.errors import BridgeError, Defect, NotFound, PolicyRefused, TokenRefused
 from bridge.kerberos.impersonation import Impersonator
-from bridge.kerberos.negotiate import NegotiateAcceptor
+from bridge.kerberos.negotiate import NegotiateAcceptor, Negotiated
 from bridge.lifecycle import ON_SLURM, require_live
 from bridge.model import Cluster, Grant, Run, RunId, Stage, TicketBundle
+from bridge.nodetickets import OnNode, on_node
 from bridge.records import basis_of, target_of, tickets_of
 from bridge.references import new_reference
 from bridge.seal import GrantSeal
 from bridge.sealed import SealedRegister
 from bridge.standing import require_standing
+from runner.binding import node_binding
 
 CLAIM_LIFE: Final = timedelta(seconds=60)
 """Between a node's proof of who it is and its bundle lies one look into Slurm's queue."""
@@ -84,7 +86,7 @@ class TicketDesk:
         with self.ledger.read() as view:
             self._require_session(view, run_id, session)
         grant = self._sealed_grant(run_id, timedelta(0) if use is Use.LOGIN else END_GRACE)
-        targets = list(grant.cluster.login_targets) if use is Use.LOGIN else [f"host/{grant.cluster.login_host}"]
+        targets = list(grant.cluster.login_targets if use is Use.LOGIN else grant.cluster.ssh_targets)
         return self._make(run_id, grant, targets, use)
 
     def claim(self, authorization: str, slurm_job_id: int, uid: int, node: str) -> NodeClaim:
@@ -92,8 +94,8 @@ class TicketDesk:
 
         The caller's proof is HTTP Negotiate with its host keytab. NotFound ``node.not_ours`` for any other job.
         """
-        caller = self.acceptor.accept_header(f"Negotiate {authorization}")
         with self._denials_on_record(slurm_job_id):
+            caller = self._caller(authorization, node_binding("tickets", slurm_job_id, uid, node))
             host = _host_of(caller.principal)
             if node not in (host, host.partition(".")[0]):
                 raise _wrong_node(host, node)
@@ -124,12 +126,18 @@ class TicketDesk:
         return grant.cluster.node_ccache.replace("%{uid}", str(grant.account.uid)), bundle
 
     def released(self, authorization: str, slurm_job_id: int, uid: int, node: str) -> str:
-        """Record that a node has removed a job's tickets; return our reply token."""
-        caller = self.acceptor.accept_header(f"Negotiate {authorization}")
-        host = _host_of(caller.principal)
+        """Record that a node has removed a job's tickets, once for each delivery; return our reply token."""
+        with self._denials_on_record(slurm_job_id):
+            caller = self._caller(authorization, node_binding("released", slurm_job_id, uid, node))
+            host = _host_of(caller.principal)
         run, stage = self._job(host, caller.principal, slurm_job_id)
-        if run.grant.account.uid != uid or node not in (host, host.partition(".")[0]):
+        with self.ledger.read() as view:
+            state = on_node(view.timeline(run_id=run.run_id), slurm_job_id, host)
+        short = host.partition(".")[0]
+        if run.grant.account.uid != uid or node not in (host, short) or state is OnNode.NEVER:
             raise _not_ours(slurm_job_id)
+        if state is OnNode.REMOVED:
+            return _base64(caller.reply)
         with self.ledger.begin() as tx:
             tx.append(
                 Record(
@@ -146,6 +154,9 @@ class TicketDesk:
                 )
             )
         return _base64(caller.reply)
+
+    def _caller(self, authorization: str, binding: bytes) -> Negotiated:
+        return self.acceptor.accept_header(f"Negotiate {authorization}", binding)
 
     def _job(self, host: str, principal: str, slurm_job_id: int) -> tuple[Run, Stage]:
         for cluster in self.clusters():

@@ -17,6 +17,9 @@ from runner import wire
 HOLD_BYTES: Final = 1024 * 1024
 """How much a writer may be ahead of the executor; beyond it the writer waits, and the log waits in its file."""
 
+TAIL_BYTES: Final = 8 * 1024
+"""How much of a stage's log is kept for operators to look at, whatever its executor has read."""
+
 REPLY_BYTES: Final = 1024 * 1024
 """One reply to the executor is closed after this many bytes."""
 
@@ -42,6 +45,7 @@ class Feed:
         self._ended = False
         self._closed = False
         self._unread = False
+        self._tail = b""
         self._waiters: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
     def log(self, data: bytes) -> bool:
@@ -54,6 +58,7 @@ class Feed:
                 self._changed.wait()
             if self._closed:
                 raise FeedClosed
+            self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
             if data and not (self._ended or self._unread):
                 self._append({"kind": "log"}, data)
             return not self._unread
@@ -91,6 +96,13 @@ class Feed:
         with self._changed:
             self._closed = True
             self._wake()
+
+    @property
+    def tail(self) -> bytes:
+        """The last bytes of the log, from the beginning of a line where some of it is cut off."""
+        with self._changed:
+            tail = self._tail
+        return tail if len(tail) < TAIL_BYTES else tail.partition(b"\n")[2]
 
     @property
     def ended(self) -> bool:

@@ -1,4 +1,4 @@
-"""Looks at the register every second, and has the runs ended that a kill switch or an account's owner stops.
+"""Looks every second at what must end: by a kill switch, by the word of an account's owner, or an operator's cancel.
 
 It is in the database, so what was said anywhere works on every web process. Admission, stages and tickets look for
 themselves in their own transactions; this is for what runs already.
@@ -12,7 +12,7 @@ from typing import Final
 import structlog
 
 from bridge.audit.ledger import Ledger
-from bridge.errors import BridgeError
+from bridge.errors import BridgeError, PolicyRefused
 from bridge.runs.live import Runs
 from bridge.runs.stopping import Stopper
 from bridge.standing import RegisterCache, objection
@@ -66,8 +66,22 @@ class KillWatch:
         """Look once; raises Outage ``db.*``."""
         with self._ledger.read() as view:
             register = self._register.current(view)
+            cancelled = {one.run_id for one in view.cancels()}
         for live in self._runs.held():
-            error = objection(register, live.run.grant) if live.stopped is None else None
+            if live.stopped is not None:
+                continue
+            error = objection(register, live.run.grant)
+            if error is None and live.run.run_id in cancelled:
+                error = _cancelled()
             if error is not None:
                 self._stopper.stop(live, error)
         self._stopper.go_on()
+
+
+def _cancelled() -> PolicyRefused:
+    """What the person whose job it was is told; the reason is for the record."""
+    return PolicyRefused(
+        "run.cancelled",
+        "An operator of the bridge cancelled this job.",
+        "Ask them why, with the reference; a new job of the pipeline can run.",
+    )

@@ -25,6 +25,7 @@ from bridge.runs.book import StageBook
 from bridge.runs.feed import Feed
 from bridge.runs.finishing import drop_last_cache, finish_on_login_node
 from bridge.runs.login_stage import InterruptedStage, LoginStage, PrepareStage
+from bridge.runs.login_tickets import LoginTickets
 from bridge.runs.places import places
 from bridge.runs.run_records import run_record, stop_record
 from bridge.runs.slurm_stage import SlurmStage
@@ -32,6 +33,8 @@ from bridge.runs.task import StageTask
 from bridge.runs.tickets import RunTickets, read_bundle
 from bridge.standing import RegisterCache
 from runner.wire import is_user_stage
+
+TAIL_BYTES: Final = 64 * 1024
 
 LINGER_SECONDS: Final = 120.0
 """A run that was stopped is kept this long after its end, so that its executor can still hear why."""
@@ -45,6 +48,7 @@ class LiveRun:
     session: str = field(repr=False)
     lease: Lease = field(repr=False)
     tickets: RunTickets = field(repr=False)
+    login_tickets: LoginTickets = field(repr=False)
     job_token: str | None = field(default=None, repr=False)
     """To ask GitLab whether the job still runs; None in the next process, until the executor has come with it.
 
@@ -56,8 +60,19 @@ class LiveRun:
     """Whether its end was asked for; no stage starts any more."""
     stopped: BridgeError | None = None
     """Why it must end, where that is not its executor's wish; carries the reference of its record."""
+    heard: float = field(default_factory=time.monotonic)
+    """When its executor last called, by ``time.monotonic``."""
     forget_at: float | None = None
     """By ``time.monotonic``; of a stopped run that has ended."""
+
+    def log_tail(self) -> bytes:
+        """Return the last bytes of each stage's log, at most 64 KiB, without the secrets of the run (T46)."""
+        with self.lock:
+            tail = b"".join(task.feed.tail for task in self.tasks.values())[-TAIL_BYTES:]
+        for secret in (self.session, self.job_token):
+            if secret:
+                tail = tail.replace(secret.encode(), b"[hidden]")
+        return tail
 
     def require_open(self) -> None:
         """Pass where stages can be started; raises why it was stopped, or Conflict ``run.ended``."""
@@ -90,7 +105,7 @@ class Runs:
         """Have a job admitted; return what the executor needs to know. Raises what refuses it."""
         header, ccache = self._shop.broker.ask("admit", evidence=_plain(evidence))
         grant = grants.from_json(header["grant"].encode())
-        bundle = read_bundle(grant, ccache, [f"host/{grant.cluster.login_host}"])
+        bundle = read_bundle(grant, ccache, grant.cluster.ssh_targets)
         run_id, session = RunId(header["run_id"]), str(header["session"])
         with self._shop.ledger.read() as view:
             run = view.run(run_id)
@@ -103,6 +118,7 @@ class Runs:
             "uid": grant.account.uid,
             "principal": bundle.principal,
             "reason": grant.reason,
+            "notes": list(grant.notes),
             "policy_ids": list(grant.policy_ids),
             "builds_dir": where.builds_dir,
             "cache_dir": where.cache_dir,
@@ -118,6 +134,7 @@ class Runs:
         with self._lock:
             live = self._live.get(run_id)
         if live is not None and hmac.compare_digest(live.session.encode(), session.encode()):
+            live.heard = time.monotonic()
             return live
         with suppress(NotFound), self._shop.ledger.read() as view:
             known = view.session(run_id)
@@ -278,7 +295,8 @@ class Runs:
         """Hold a run for its executor. One that has ended is looked at only; a new session takes over the old one's."""
         tickets = RunTickets(self._shop.broker, run, session, bundle)
         lease = self._shop.pool.lease(run.grant.cluster, run.grant.account.name, tickets)
-        live = LiveRun(run, session, lease, tickets, job_token)
+        login_tickets = LoginTickets(run.grant, self._login_tickets(run, session))
+        live = LiveRun(run, session, lease, tickets, login_tickets, job_token)
         with self._lock:
             old = self._live.get(run.run_id)
             if old is not None and bundle is None and old.session == session:
@@ -296,9 +314,9 @@ class Runs:
     def _task(self, live: LiveRun, book: StageBook, script: bytes, *, fresh: bool) -> StageTask:
         where = places(live.run.grant, live.run.run_id)
         if book.stage.name == "prepare":
-            return PrepareStage(book, live.lease, where, self._login_tickets(live), lambda: self._prepared(live))
+            return PrepareStage(book, live.lease, where, live.login_tickets, lambda: self._prepared(live))
         if book.stage.kind is StageKind.LOGIN:
-            return LoginStage(book, live.lease, script, where)
+            return LoginStage(book, live.lease, script, where, live.login_tickets)
         return SlurmStage(
             book,
             live.lease,
@@ -324,12 +342,10 @@ class Runs:
             offset=offset,
         )
 
-    def _login_tickets(self, live: LiveRun) -> Callable[[], TicketBundle]:
-        grant = live.run.grant
-
+    def _login_tickets(self, run: Run, session: str) -> Callable[[], TicketBundle]:
         def fetch() -> TicketBundle:
-            _, ccache = self._shop.broker.ask("tickets", run_id=live.run.run_id, session=live.session, use="login")
-            return read_bundle(grant, ccache, grant.cluster.login_targets)
+            _, ccache = self._shop.broker.ask("tickets", run_id=run.run_id, session=session, use="login")
+            return read_bundle(run.grant, ccache, run.grant.cluster.login_targets)
 
         return fetch
 

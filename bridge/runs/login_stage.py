@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from bridge.cluster.node import LoginNode, Running
 from bridge.errors import Defect, Outage
-from bridge.model import StageState, TicketBundle
+from bridge.model import StageState
 from bridge.runs.book import StageBook
-from bridge.runs.places import Places, login_ccache
+from bridge.runs.login_tickets import LoginTickets
+from bridge.runs.places import Places
 from bridge.runs.task import KILL_GRACE_SECONDS, LoginSource, StageTask
 from runner.wire import Outcome
 
@@ -20,8 +21,11 @@ SIGNAL_BASE = 128
 class LoginStage(StageTask):
     """Runs the runner's script as the account on the login node; the script is never on a disk."""
 
-    def __init__(self, book: StageBook, login: LoginSource, script: bytes, where: Places) -> None:
+    def __init__(
+        self, book: StageBook, login: LoginSource, script: bytes, where: Places, tickets: LoginTickets
+    ) -> None:
         super().__init__(book, login)
+        self._tickets = tickets
         self._script = script
         self._where = where
         self._lock = threading.Lock()
@@ -29,6 +33,7 @@ class LoginStage(StageTask):
 
     def work(self, node: LoginNode) -> None:
         """Run the script and pass its output on."""
+        self._tickets.follow(node)
         with self._lock:
             if self.cancelled:
                 self.end(StageState.CANCELLED, Outcome.CANCELLED)
@@ -61,7 +66,7 @@ class PrepareStage(StageTask):
         book: StageBook,
         login: LoginSource,
         where: Places,
-        tickets: Callable[[], TicketBundle],
+        tickets: LoginTickets,
         done: Callable[[], None],
     ) -> None:
         super().__init__(book, login)
@@ -73,26 +78,25 @@ class PrepareStage(StageTask):
         """Check who we are there, then make workspace and tickets ready."""
         grant = self.book.run.grant
         self.book.advance(StageState.RUNNING)
-        self._check_account(node)
+        host = self._check_account(node)
         made = node.workspace(self.book.run.run_id, grant.cluster.builds_root, grant.cluster.cache_root)
         if (made.builds_dir, made.private_dir) != (self._where.builds_dir, self._where.private_dir):
             raise Defect(
                 "workspace.elsewhere", "The login agent made other directories than the bridge expects.", "Update both."
             )
-        self.feed.note(f"Workspace ready on {grant.cluster.login_host}: {made.builds_dir}")
-        if grant.cluster.login_targets:
-            bundle = self._tickets()
-            node.put_tickets(login_ccache(grant), bundle.ccache)
+        self.feed.note(f"Workspace ready on {host}: {made.builds_dir}")
+        bundle = self._tickets.put(node)
+        if bundle is not None:
             services = ", ".join(ticket.server for ticket in bundle.tickets)
-            self.feed.note(f"Tickets on {grant.cluster.login_host} until {bundle.end:%H:%M:%S} UTC: {services}")
+            self.feed.note(f"Tickets on {host} until {bundle.end:%H:%M:%S} UTC: {services}")
         self._done()
         self.end(StageState.ENDED, Outcome.OK, 0)
 
     def interrupt(self) -> None:
         """Let it finish: it takes moments, and cleanup undoes it."""
 
-    def _check_account(self, node: LoginNode) -> None:
-        """T17, T18: the account on the other side must be the one that was granted, down to its uid."""
+    def _check_account(self, node: LoginNode) -> str:
+        """T17, T18: the account on the other side must be the one that was granted, down to its uid. Gives its host."""
         hello, account = node.hello(), self.book.run.grant.account
         if (hello.user, hello.uid) != (account.name, account.uid):
             raise Defect(
@@ -102,6 +106,7 @@ class PrepareStage(StageTask):
                 user=hello.user,
                 uid=hello.uid,
             )
+        return hello.host
 
 
 class InterruptedStage(StageTask):

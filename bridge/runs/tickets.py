@@ -33,7 +33,7 @@ class RunTickets:
             use = "end" if self.ending else "ssh"
             _, ccache = self._broker.ask("tickets", run_id=self._run.run_id, session=self._session, use=use)
             grant = self._run.grant
-            self._bundle = bundle = read_bundle(grant, ccache, [f"host/{grant.cluster.login_host}"])
+            self._bundle = bundle = read_bundle(grant, ccache, grant.cluster.ssh_targets)
         return bundle
 
 

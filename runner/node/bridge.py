@@ -9,18 +9,19 @@ import os
 import ssl
 import time
 import urllib.parse
-from typing import Any
 
 import gssapi
+from gssapi.raw import ChannelBindings
 from gssapi.raw.misc import GSSError
 
+from runner.binding import node_binding
 from runner.node.ccache import MAX_CACHE_BYTES
 from runner.node.settings import Settings
 
 STEP_SECONDS = 5.0
 """For each connection, send and receive."""
 
-_OVER = ("killed.", "job.", "run.ended", "run.over_time")
+_OVER = ("killed.", "consent.", "link.", "job.", "run.ended", "run.over_time")
 """Beginnings of the codes that say that a run is over. Asking again changes nothing, and the node is not to blame."""
 
 SPNEGO = gssapi.OID.from_int_seq("1.3.6.1.5.5.2")
@@ -52,15 +53,18 @@ class Bridge:
         parts = urllib.parse.urlsplit(settings.bridge_url)
         self._host, self._port = parts.hostname or "", parts.port or 443
 
-    def post(self, path: str, body: dict[str, Any]) -> tuple[http.client.HTTPResponse, bytes]:
-        """Post JSON and return the answer; raises NotOurs, RunOver, NoAnswer, Impostor.
+    def ask(self, purpose: str, job_id: int, uid: int) -> tuple[http.client.HTTPResponse, bytes]:
+        """Ask for a job's ``tickets``, or say that they were ``released``; raises NotOurs, RunOver, NoAnswer, Impostor.
 
-        The answer counts only once the bridge has proved that it holds the key of its ``HTTP/`` principal.
+        The token that says who we are is good for this one request only. The answer counts only once the bridge has
+        proved that it holds the key of its ``HTTP/`` principal.
         """
+        node = self._settings.node
         try:
-            context = self._context()
+            context = self._context(node_binding(purpose, job_id, uid, node))
             token = context.step()
-            response, data = self._send(path, json.dumps(body).encode(), token or b"")
+            body = json.dumps({"slurm_job_id": job_id, "uid": uid, "node": node}).encode()
+            response, data = self._send(f"/v1/node/{purpose}", body, token or b"")
             problem = _problem(response, data)
             if response.status == http.client.NOT_FOUND and problem == "node.not_ours":
                 raise NotOurs(problem)
@@ -75,8 +79,8 @@ class Bridge:
             raise NoAnswer(f"Kerberos: {error}") from error
         return response, data
 
-    def _context(self) -> gssapi.SecurityContext:
-        """Start a context as ``host/<node>`` by the keytab, in a cache in memory: nothing of the caller's is used.
+    def _context(self, binding: bytes) -> gssapi.SecurityContext:
+        """Start a context, bound to the request, as ``host/<node>`` by the keytab; nothing of the caller's is used.
 
         Names are principals, not host-based services: those would be looked up in DNS first, which proves nothing.
         """
@@ -96,6 +100,7 @@ class Bridge:
             creds=credentials,
             mech=SPNEGO,
             flags=gssapi.RequirementFlag.mutual_authentication | gssapi.RequirementFlag.integrity,
+            channel_bindings=ChannelBindings(application_data=binding),
             usage="initiate",
         )
 

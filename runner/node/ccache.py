@@ -1,4 +1,4 @@
-"""Checks that bytes are a ticket cache that may be put on a node: whole, of version 4, service tickets only.
+"""Checks that bytes are a ticket cache that may be put on a node: whole, of version 4, one person's service tickets.
 
 Format: MIT krb5 documentation, "Credential cache file format".
 """
@@ -9,10 +9,27 @@ import struct
 
 MAX_CACHE_BYTES = 1024 * 1024
 _VERSION_4 = b"\x05\x04"
+_MAX_COMPONENTS = 16
+_MAX_PAIRS = 4096
 
 
 class BadCache(Exception):
     """The bytes are not a ticket cache, or hold something that must not be on a node."""
+
+
+class _Principal:
+    """A principal's parts as they are in the cache, without the quoting that could make two names look alike."""
+
+    __slots__ = ("parts", "realm")
+
+    def __init__(self, parts: tuple[bytes, ...], realm: bytes) -> None:
+        self.parts = parts
+        self.realm = realm
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Principal) and (self.parts, self.realm) == (other.parts, other.realm)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class _Reader:
@@ -39,39 +56,43 @@ class _Reader:
     def counted(self) -> bytes:
         return self.take(self.number("I"))
 
-    def principal(self) -> str:
+    def principal(self) -> _Principal:
         self.number("I")
         count = self.number("I")
-        if count > 16:
+        if count > _MAX_COMPONENTS:
             raise BadCache("a principal has too many components")
         realm = self.counted()
-        parts = [self.counted() for _ in range(count)]
-        return (b"/".join(parts) + b"@" + realm).decode(errors="replace")
+        return _Principal(tuple(self.counted() for _ in range(count)), realm)
 
     def pairs(self) -> None:
-        """Skip addresses or authorization data."""
-        for _ in range(min(self.number("I"), 4096)):
+        """Skip addresses or authorization data; what is not read to its end would be read otherwise by libkrb5."""
+        count = self.number("I")
+        if count > _MAX_PAIRS:
+            raise BadCache("a ticket has too many addresses or authorization data")
+        for _ in range(count):
             self.number("H")
             self.counted()
 
 
-def check(data: bytes) -> int:
-    """Check a cache; returns the earliest end of its tickets (seconds since 1970); raises BadCache.
+def check(data: bytes, account: str) -> int:
+    """Check a cache of ``account`` (login name); returns the earliest end of its tickets (seconds since 1970).
 
-    Every ticket must be of the cache's own principal and for a service other than krbtgt: neither anybody's TGT nor an
-    entry of configuration (``X-CACHECONF:``) has business on a node.
+    Raises BadCache. The cache must be the account's own, and so must every ticket in it, each for a service other than
+    krbtgt: neither anybody's TGT nor an entry of configuration (``X-CACHECONF:``) has business on a node.
     """
     if len(data) > MAX_CACHE_BYTES or not data.startswith(_VERSION_4):
         raise BadCache("it is not a credential cache of version 4")
     reader = _Reader(data[len(_VERSION_4) :])
     reader.take(reader.number("H"))
     owner = reader.principal()
+    if owner.parts != (account.encode(),):
+        raise BadCache("it is not that of the job's user")
     ends = []
     while not reader.done:
         client, server, end = _credential(reader)
         if client != owner:
             raise BadCache("it holds a ticket of somebody else")
-        if server.startswith("krbtgt/") or server.endswith("@X-CACHECONF:"):
+        if server.parts[:1] in ((), (b"krbtgt",)) or server.realm == b"X-CACHECONF:":
             raise BadCache("it holds more than service tickets")
         ends.append(end)
     if not ends:
@@ -79,7 +100,7 @@ def check(data: bytes) -> int:
     return min(ends)
 
 
-def _credential(reader: _Reader) -> tuple[str, str, int]:
+def _credential(reader: _Reader) -> tuple[_Principal, _Principal, int]:
     client, server = reader.principal(), reader.principal()
     reader.number("H")
     reader.counted()

@@ -6,92 +6,57 @@ import contextlib
 import subprocess
 import time
 
-from runner.node import ccache
+from runner.node import asking, lustre
 from runner.node.job import SlurmJob
-from runner.node.place import Markers, Place
+from runner.node.markers import Marker, Markers, boot_id
+from runner.node.place import Place
 from runner.node.settings import Settings
 
-LIMIT_SECONDS = 15.0
-RETRY_PAUSE_SECONDS = 0.5
 SYNC_SECONDS = 8.0
 
 
-class Failed(Exception):
-    """The job can't have its tickets."""
-
-
 def prolog(settings: Settings, job: SlurmJob) -> str:
-    """Fetch the job's tickets and put them where the mount helper looks; returns what to log; raises Failed.
+    """Fetch the job's tickets and put them where the mount helper looks; returns what to log; raises asking.Failed.
 
     A job that the bridge does not know is left alone, and so is one whose run is over: a failure would drain the node
-    for a job that is about to be cancelled.
+    for a job that is about to be cancelled. A requeued job is asked for anew.
     """
     if job.uid < settings.min_uid:
         return f"job {job.job_id}: uid {job.uid} is below min_uid, nothing done"
-    from runner.node.bridge import NotOurs, RunOver
-
     try:
-        name, data = _fetch(settings, job)
-    except NotOurs:
+        bundle = asking.fetch(settings, job.job_id, job.uid)
+    except asking.Refused as error:
+        if error.ours:
+            return f"job {job.job_id}: its run is over ({error}), no tickets"
         return f"job {job.job_id} is not the bridge's, nothing done"
-    except RunOver as error:
-        return f"job {job.job_id}: its run is over ({error}), no tickets"
-    try:
-        end = ccache.check(data)
-    except ccache.BadCache as error:
-        raise Failed(f"the bridge sent a bad ticket cache: {error}") from error
-    place = Place(name, settings.cache_directories, job.uid)
+    place = Place(bundle.name, settings.cache_directories, job.uid)
     markers = Markers(settings.state_directory, job.uid)
     with markers.locked():
-        markers.add(job.job_id, name, end)
-        place.write(data)
-    return f"job {job.job_id}: tickets of uid {job.uid} placed in {name}"
+        markers.put(Marker(job.job_id, bundle.name, time.time(), bundle.end, boot_id()))
+        place.write(bundle.data)
+    return f"job {job.job_id}: tickets of uid {job.uid} placed in {bundle.name}"
 
 
 def epilog(settings: Settings, job: SlurmJob) -> str:
     """Remove the job's tickets unless another job of the uid needs them here; returns what to log."""
     markers = Markers(settings.state_directory, job.uid)
-    name = markers.get(job.job_id)
-    if name is None:
+    marker = markers.get(job.job_id)
+    if marker is None:
         return f"job {job.job_id} has no tickets here, nothing done"
     _sync()
     with markers.locked():
         markers.remove(job.job_id)
-        if markers.others():
+        if markers.needed(time.time()):
             return f"job {job.job_id}: tickets of uid {job.uid} kept for another job"
-        removed = Place(name, settings.cache_directories, job.uid).remove()
-    told = _tell_released(settings, job)
+        removed = clear(settings, marker, job.uid)
+    told = asking.tell_released(settings, job.job_id, job.uid)
     return f"job {job.job_id}: tickets {'removed' if removed else 'were gone'}, bridge {'told' if told else 'not told'}"
 
 
-def _fetch(settings: Settings, job: SlurmJob) -> tuple[str, bytes]:
-    """Ask for the bundle, again after a failure as long as time allows; returns the cache's name and bytes."""
-    from runner.node.bridge import Bridge, Impostor, NoAnswer
-
-    deadline = time.monotonic() + LIMIT_SECONDS
-    while True:
-        try:
-            body = {"slurm_job_id": int(job.job_id), "uid": job.uid, "node": settings.node}
-            response, data = Bridge(settings, deadline).post("/v1/node/tickets", body)
-        except NoAnswer as error:
-            if time.monotonic() + RETRY_PAUSE_SECONDS >= deadline:
-                raise Failed(str(error)) from error
-            time.sleep(RETRY_PAUSE_SECONDS)
-        except Impostor as error:
-            raise Failed(str(error)) from error
-        else:
-            return response.getheader("X-CI-Bridge-Cache") or "", data
-
-
-def _tell_released(settings: Settings, job: SlurmJob) -> bool:
-    from runner.node.bridge import Bridge, Impostor, NoAnswer, NotOurs, RunOver
-
-    body = {"slurm_job_id": int(job.job_id), "uid": job.uid, "node": settings.node}
-    try:
-        Bridge(settings, time.monotonic() + LIMIT_SECONDS / 3).post("/v1/node/released", body)
-    except (NoAnswer, NotOurs, RunOver, Impostor):
-        return False
-    return True
+def clear(settings: Settings, marker: Marker, uid: int) -> bool:
+    """Have Lustre forget the user, and remove the cache; tells if it was there. To be called under the uid's lock."""
+    lustre.flush(uid, settings.tool_directories)
+    return Place(marker.cache, settings.cache_directories, uid).remove()
 
 
 def _sync() -> None:

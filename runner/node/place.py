@@ -1,24 +1,22 @@
 """Puts ticket caches on the node and takes them away, as root in directories where users can write.
 
-A cache belongs to (uid, node) and is shared by all of the uid's jobs that the bridge has here, so each job leaves a
-marker in a directory of root's and the last one to go takes the cache along. Nothing of Slurm's is asked: its commands
-must not be called from Prolog and Epilog (slurm.conf(5)).
+Everything goes by descriptors of directories and names in them, never along a path that a user could bend.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import stat
-import time
-from collections.abc import Iterator
-from pathlib import Path
 
-DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW
-_NAME = re.compile(r"krb5cc_[A-Za-z0-9_.-]{1,64}\Z")
+from runner.node.markers import DIRECTORY
+
+_NAME = re.compile(r"krb5cc(_[A-Za-z0-9_.-]{1,64})?\Z")
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_RENAME_EXCHANGE = 2
+"""linux/fs.h"""
 
 
 class BadPlace(Exception):
@@ -26,110 +24,127 @@ class BadPlace(Exception):
 
 
 class Place:
-    """One user's ticket cache on this node."""
+    """One user's ticket cache on this node, of type FILE or DIR."""
 
     def __init__(self, ccache: str, directories: list[str], uid: int) -> None:
         """Take the cache's name as the bridge gives it (``FILE:/tmp/krb5cc_20001``); raises BadPlace.
 
-        The directory must be one of ``directories`` and the name one that ends in the uid: what a bridge that was
+        The directory must be one of ``directories``, and directory or name must be the uid's: what a bridge that was
         taken over says must not write elsewhere.
         """
-        path = ccache.removeprefix("FILE:")
+        kind, _, path = ccache.partition(":")
         directory, _, name = path.rpartition("/")
         allowed = [entry.replace("%{uid}", str(uid)) for entry in directories]
-        if path == ccache or directory not in allowed or not _NAME.match(name) or not name.endswith(f"_{uid}"):
+        own = name.endswith(f"_{uid}") or str(uid) in directory.split("/")
+        if kind not in ("FILE", "DIR") or directory not in allowed or not _NAME.match(name) or not own:
             raise BadPlace("the bridge named a ticket cache outside of cache_directories")
+        self._kind = kind
         self._directory = directory
         self._name = name
         self._uid = uid
 
     def write(self, data: bytes) -> None:
-        """Write the cache: a new file, the user's own and 0600, renamed over whatever was there."""
-        directory = os.open(self._directory, DIRECTORY)
-        temporary = f".{self._name}.{os.urandom(8).hex()}"
+        """Write the cache: new, the user's own, for nobody else, put over whatever was there at once."""
+        directory = self._open()
+        draft = f".{self._name}.{os.urandom(8).hex()}"
         try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-            descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fchmod(descriptor, 0o600)
-                os.fchown(descriptor, self._uid, -1)
-                os.fsync(descriptor)
-            self._move_over(directory, temporary)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary, dir_fd=directory)
-            raise
+            if self._kind == "FILE":
+                self._new_file(directory, draft, data)
+            else:
+                self._new_directory(directory, draft, data)
+            self._put(directory, draft)
         finally:
+            self._clear(directory, draft)
             os.close(directory)
 
     def remove(self) -> bool:
-        """Remove the cache; a link is removed itself, a directory or somebody else's file stays; tells if it did."""
-        directory = os.open(self._directory, DIRECTORY)
+        """Remove the cache; a link is removed itself, what is somebody else's or of another kind stays; tells if so."""
+        try:
+            directory = self._open()
+        except FileNotFoundError:
+            return False
         try:
             status = os.stat(self._name, dir_fd=directory, follow_symlinks=False)
-            if status.st_uid != self._uid or stat.S_ISDIR(status.st_mode):
+            if status.st_uid != self._uid or (self._kind == "FILE" and stat.S_ISDIR(status.st_mode)):
                 return False
-            os.unlink(self._name, dir_fd=directory)
+            return self._clear(directory, self._name)
         except FileNotFoundError:
             return False
         finally:
             os.close(directory)
-        return True
 
-    def _move_over(self, directory: int, temporary: str) -> None:
+    def _open(self) -> int:
+        """Open the directory, which nobody but root and the user may be able to change the names in."""
+        directory = os.open(self._directory, DIRECTORY)
+        status = os.fstat(directory)
+        open_to_all = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+        if status.st_uid not in (0, self._uid) or open_to_all:
+            os.close(directory)
+            raise BadPlace(f"others can change what is in {self._directory}")
+        return directory
+
+    def _new_file(self, directory: int, name: str, data: bytes) -> None:
+        descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=directory)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(descriptor, 0o600)
+            os.fchown(descriptor, self._uid, -1)
+            os.fsync(descriptor)
+
+    def _new_directory(self, directory: int, name: str, data: bytes) -> None:
+        """Make a collection with one cache: ``primary`` names it (MIT krb5, "ccache types", DIR)."""
+        os.mkdir(name, 0o700, dir_fd=directory)
+        inside = os.open(name, DIRECTORY, dir_fd=directory)
         try:
-            os.rename(temporary, self._name, src_dir_fd=directory, dst_dir_fd=directory)
+            status = os.fstat(inside)
+            if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) != 0o700 or _names(inside):
+                raise BadPlace(f"somebody put another directory into {self._directory}")
+            self._new_file(inside, "tkt", data)
+            self._new_file(inside, "primary", b"tkt\n")
+            os.fchown(inside, self._uid, -1)
+        finally:
+            os.close(inside)
+
+    def _put(self, directory: int, draft: str) -> None:
+        """Rename; where a directory is on either side the two change places, and the old one is cleared away after."""
+        try:
+            os.rename(draft, self._name, src_dir_fd=directory, dst_dir_fd=directory)
         except OSError as error:
             if error.errno not in (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
                 raise
-            aside = f"{self._name}.in-the-way.{os.urandom(4).hex()}"
-            os.rename(self._name, aside, src_dir_fd=directory, dst_dir_fd=directory)
-            os.rename(temporary, self._name, src_dir_fd=directory, dst_dir_fd=directory)
-
-
-class Markers:
-    """Remembers, per uid, which jobs have tickets on this node, in files of root's that a boot clears."""
-
-    def __init__(self, directory: str, uid: int) -> None:
-        """Take the directory below which each uid has its own."""
-        self._path = Path(directory) / str(uid)
-
-    @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
-        """Keep the prologs and epilogs of one uid apart: what they do to the cache happens one after the other."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._path.mkdir(mode=0o700, exist_ok=True)
-        descriptor = os.open(self._path, DIRECTORY)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def add(self, job_id: str, ccache: str, end: int) -> None:
-        """Note that a job has tickets in ``ccache`` until ``end`` (seconds since 1970)."""
-        (self._path / job_id).write_text(f"{end} {ccache}\n")
-
-    def get(self, job_id: str) -> str | None:
-        """Give the name of the cache that a job has tickets in, or None."""
-        entry = self._read(self._path / job_id)
-        return entry[1] if entry else None
-
-    def remove(self, job_id: str) -> None:
-        """Forget a job."""
-        (self._path / job_id).unlink(missing_ok=True)
-
-    def others(self) -> bool:
-        """Tell whether a job remains whose tickets are still good; what outlived its tickets does not count."""
-        now = time.time()
-        return any((entry := self._read(path)) is not None and entry[0] > now for path in self._path.iterdir())
+            _exchange(directory, draft, self._name)
 
     @staticmethod
-    def _read(path: Path) -> tuple[int, str] | None:
+    def _clear(directory: int, name: str) -> bool:
+        """Remove a file, or a directory with the files in it; no deeper, since a user decides how deep it is."""
         try:
-            end, _, ccache = path.read_text().strip().partition(" ")
-            return int(end), ccache
-        except (FileNotFoundError, ValueError):
-            return None
+            if not stat.S_ISDIR(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=directory)
+                return True
+            inside = os.open(name, DIRECTORY, dir_fd=directory)
+            try:
+                for entry in _names(inside):
+                    with contextlib.suppress(IsADirectoryError, PermissionError, FileNotFoundError):
+                        os.unlink(entry, dir_fd=inside)
+            finally:
+                os.close(inside)
+            os.rmdir(name, dir_fd=directory)
+        except OSError:
+            return False
+        return True
+
+
+def _exchange(directory: int, one: str, other: str) -> None:
+    """Let two names change places at one moment (renameat2(2)); raises OSError."""
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+    if library.renameat2(directory, os.fsencode(one), directory, os.fsencode(other), _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+
+
+def _names(directory: int) -> list[str]:
+    with os.scandir(directory) as entries:
+        return [entry.name for entry in entries]

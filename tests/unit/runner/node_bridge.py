@@ -14,9 +14,15 @@ import sys
 from pathlib import Path
 
 import gssapi
+from gssapi.raw import ChannelBindings
+
+from runner.binding import node_binding
 
 directory, mode = Path(sys.argv[1]), sys.argv[2]
 acceptor = gssapi.Credentials(usage="accept", store={"keytab": str(directory / "http.keytab")})
+
+
+FIELDS = ("slurm_job_id", "uid", "node")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -24,12 +30,18 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        context = gssapi.SecurityContext(creds=acceptor, usage="accept")
+        purpose = self.path.rpartition("/")[2]
+        binding = ChannelBindings(application_data=node_binding(purpose, *(body[key] for key in FIELDS)))
+        context = gssapi.SecurityContext(creds=acceptor, usage="accept", channel_bindings=binding)
         token = context.step(base64.b64decode(self.headers["Authorization"].removeprefix("Negotiate ")))
+        assert gssapi.RequirementFlag.channel_bound in context.actual_flags
         with (directory / "requests").open("a") as log:
             log.write(json.dumps({"path": self.path, "as": str(context.initiator_name), **body}) + "\n")
         if mode == "outage":
             self.reply(503, json.dumps({"code": "bridge.down"}).encode())
+        elif (directory / "refusals").exists() and str(body["slurm_job_id"]) in (told := self.refusals()):
+            status, code = told[str(body["slurm_job_id"])]
+            self.reply(int(status), json.dumps({"code": code}).encode())
         elif mode == "not_ours":
             self.reply(404, json.dumps({"code": "node.not_ours"}).encode())
         elif mode.startswith("refused "):
@@ -38,8 +50,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
         elif self.path == "/v1/node/released":
             self.reply(204, b"", token)
         else:
-            name = f"FILE:{(directory / 'cachename').read_text()}"
+            name = (directory / "cachename").read_text()
             self.reply(200, (directory / "bundle").read_bytes(), None if mode == "no_mutual" else token, name)
+
+    def refusals(self) -> dict[str, tuple[str, str]]:
+        """Status and code for single jobs: lines of ``job status code``."""
+        lines = (line.split() for line in (directory / "refusals").read_text().splitlines())
+        return {job: (status, code) for job, status, code in lines}
 
     def reply(self, status: int, body: bytes, token: bytes | None = None, name: str = "") -> None:
         self.send_response(status)
