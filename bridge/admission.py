@@ -4,7 +4,7 @@
                    GitLab says of the job token, where that is configured
     2 decide       the person's account as it is now, then policy and limits
     3 record       the token's one use, the run and the INTENT, in one transaction, unless a kill switch or the
-                   account's owner stops it
+                   account's owner stops it, or another policy came into force: then 2 again, once
     4 impersonate  tickets for the login node, by S4U2Self and S4U2Proxy
     5 record       the OUTCOME
 
@@ -22,10 +22,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from types import MappingProxyType
 
-from bridge.audit.ledger import Ledger, Opened, Opening
+from bridge.active import ActivePolicy, InForce
+from bridge.audit.ledger import Ledger, Opened, Opening, Tx
 from bridge.audit.record import Actor, Basis, Phase, Record, RecordType, Target
 from bridge.cluster.options import parse_options
-from bridge.errors import BridgeError, Defect, Refused
+from bridge.deciding import Asked, Decided, answered, asked, explained, kept
+from bridge.errors import BridgeError, Conflict, Defect, Refused
 from bridge.kerberos.impersonation import Impersonator
 from bridge.lifecycle import RUN_TRANSITIONS
 from bridge.model import Evidence, Grant, Identity, RunId, RunState, SignedClaims, TicketBundle
@@ -35,9 +37,8 @@ from bridge.oidc.gitlab import JobCheck
 from bridge.oidc.identity import identity as identity_of
 from bridge.oidc.verifier import Verifier
 from bridge.people.pinning import pinned
+from bridge.policy.cases import ALLOWED
 from bridge.policy.directory import Directory
-from bridge.policy.engine import Engine
-from bridge.policy.linked import resolve
 from bridge.records import basis_of, target_of, tickets_of
 from bridge.references import new_reference
 from bridge.seal import GrantSeal
@@ -67,14 +68,10 @@ class Admitted:
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
-    """What steps 1 and 2 came to."""
+class Verified:
+    """What step 1 came to."""
 
-    grant: Grant
-    provider: str | None
-    """The identity provider whose word is to be pinned with this first use."""
-    ask_first: bool
-    """Whether the account's owner must have allowed the project."""
+    identity: Identity
     noted: Detail
     """What else is to go on record of the evidence."""
 
@@ -85,8 +82,8 @@ class Admission:
 
     verifier: Verifier
     jobs: JobCheck
-    engine: Callable[[], Engine]
-    """The engine of the bundle that is active now."""
+    policy: ActivePolicy
+    """The bundle that is in force now."""
     directory: Directory
     ledger: Ledger
     impersonator: Impersonator
@@ -100,26 +97,50 @@ class Admission:
     def admit(self, evidence: Evidence) -> Admitted:
         """Admit a job, or raise what refuses it, with the reference of its record."""
         reference = new_reference()
-        decision = self._decide(evidence, reference)
+        who = self._verified(evidence, reference)
         session = secrets.token_urlsafe(SESSION_BYTES)
-        grant, opened = self._record_intent(decision, evidence, session, reference)
+        grant, opened = self._granted(who, evidence, session, reference)
         bundle = self._impersonate(grant, opened, reference)
         return Admitted(opened.run_id, opened.attempt, session, grant, bundle, reference)
 
-    def _decide(self, evidence: Evidence, reference: str) -> Decision:
-        """Steps 1 and 2; a refusal is on record before the caller hears of it."""
-        identity: Identity | None = None
+    def _granted(self, who: Verified, evidence: Evidence, session: str, reference: str) -> tuple[Grant, Opened]:
+        """Steps 2 and 3, a second time where another bundle came into force between them (T48)."""
+        for _ in range(2):
+            decision = self._decide(who, evidence, reference)
+            recorded = self._record_intent(decision, who, evidence, session, reference)
+            if recorded is not None:
+                return recorded
+        error = Conflict(
+            "policy.changed_twice",
+            "The policy changed twice while this job was looked at.",
+            "Run the job again.",
+            account=decision.grant.account.name,
+        )
+        self._record_refusal(error, evidence, who.identity, reference, decision.policy)
+        raise error.referenced(reference)
+
+    def _verified(self, evidence: Evidence, reference: str) -> Verified:
+        """Step 1; a refusal is on record before the caller hears of it."""
         try:
-            identity, noted = self._verify(evidence)
-            engine = self.engine()
-            mapped = resolve(engine.bundle.accounts, self.directory, self.register.read(), identity)
-            cluster = engine.bundle.clusters.choose(evidence.cluster)
-            request = parse_options(evidence.scheduler_parameters)
-            grant = replace(engine.decide(identity, mapped.account, cluster, request), link_id=mapped.link_id)
-            return Decision(grant, mapped.provider, engine.bundle.accounts.ask_first, noted)
+            return Verified(*self._verify(evidence))
         except BridgeError as error:
-            self._record_refusal(error, evidence, identity, reference)
+            self._record_refusal(error, evidence, None, reference)
             raise error.referenced(reference) from error
+
+    def _decide(self, who: Verified, evidence: Evidence, reference: str) -> Decided:
+        """Step 2; a refusal is on record before the caller hears of it."""
+        policy: InForce | None = None
+        question: Asked | None = None
+        try:
+            policy = self.policy.now()
+            request, at = parse_options(evidence.scheduler_parameters), self.clock()
+            register = self.register.read()
+            question = asked(policy, self.directory, register, who.identity, evidence.cluster, request, at)
+            return answered(question)
+        except BridgeError as error:
+            told = error if question is None else explained(self.policy.explainer(question.policy), question, error)
+            self._record_refusal(told, evidence, who.identity, reference, policy, question)
+            raise told.referenced(reference) from error
 
     def _verify(self, evidence: Evidence) -> tuple[Identity, Detail]:
         """The identity, and what else is to be noted of its evidence."""
@@ -130,21 +151,30 @@ class Admission:
         return identity_of(claims, job), _unknown(claims)
 
     def _record_intent(
-        self, decision: Decision, evidence: Evidence, session: str, reference: str
-    ) -> tuple[Grant, Opened]:
-        """Step 3: the token's one use, the run and the intent, unless something stops it; all of it or nothing."""
+        self, decision: Decided, who: Verified, evidence: Evidence, session: str, reference: str
+    ) -> tuple[Grant, Opened] | None:
+        """Step 3: the token's one use, the run and the intent, unless something stops it; all of it or nothing.
+
+        None where another bundle is in force than the one that decided; nothing was recorded then.
+        """
         grant = decision.grant
         try:
             with self.ledger.begin() as tx:
+                if self.policy.content_hash(tx) != grant.bundle_hash:
+                    return None
                 grant = pinned(self.register, tx, grant, decision.provider, self.clock())
                 register = self.register.current(tx)
                 require_standing(register, grant)
                 require_asked(register, grant, ask_first=decision.ask_first)
                 opened = tx.open_run(self._opening(grant, evidence, session))
-                tx.append(self._record(Phase.INTENT, grant, opened, reference, noted=decision.noted))
+                self.policy.note_use(tx, decision.policy)
+                tx.keep_decision(kept(decision.question, grant.bundle_hash, ALLOWED, reference))
+                asked_sha256 = hashlib.sha256(decision.question.to_json()).hexdigest()
+                intent = self._record(Phase.INTENT, grant, opened, reference, noted=who.noted)
+                tx.append(replace(intent, request_sha256=asked_sha256))
                 return grant, opened
         except (Refused, Defect) as error:
-            self._record_refusal(error, evidence, grant.identity, reference)
+            self._record_refusal(error, evidence, grant.identity, reference, decision.policy)
             raise error.referenced(reference) from error
 
     def _opening(self, grant: Grant, evidence: Evidence, session: str) -> Opening:
@@ -158,9 +188,9 @@ class Admission:
         )
 
     def _impersonate(self, grant: Grant, opened: Opened, reference: str) -> TicketBundle:
-        target = f"host/{grant.cluster.login_host}"
+        targets = grant.cluster.ssh_targets
         try:
-            bundle = self.impersonator.tickets(grant.account.name, [target], grant.limits.ticket_minutes * 60)
+            bundle = self.impersonator.tickets(grant.account.name, targets, grant.limits.ticket_minutes * 60)
         except BridgeError as error:
             with self.ledger.begin() as tx:
                 tx.update_run_state(opened.run_id, RUN_TRANSITIONS.keys(), RunState.ENDED)
@@ -194,10 +224,20 @@ class Admission:
         )
 
     def _record_refusal(
-        self, error: BridgeError, evidence: Evidence, identity: Identity | None, reference: str
+        self,
+        error: BridgeError,
+        evidence: Evidence,
+        identity: Identity | None,
+        reference: str,
+        policy: InForce | None = None,
+        question: Asked | None = None,
     ) -> None:
-        bundle_hash = self.engine().bundle.content_hash
+        asked_sha256 = None if question is None else hashlib.sha256(question.question.to_json()).hexdigest()
         with self.ledger.begin() as tx:
+            if question is not None:
+                tx.keep_decision(kept(question.question, question.policy.content_hash, error.code, reference))
+            if policy is not None:
+                self.policy.note_use(tx, policy)
             tx.append(
                 Record(
                     type=RecordType.ADMISSION,
@@ -205,11 +245,21 @@ class Admission:
                     reference=reference,
                     actor=Actor.of(identity) if identity else None,
                     target=Target(account=str(error.context["account"])) if "account" in error.context else None,
-                    basis=Basis(bundle_hash),
+                    basis=self._basis(tx, policy),
+                    request_sha256=asked_sha256,
                     code=error.code,
                     detail={**_detail(error), "evidence": evidence.level.value},
                 )
             )
+
+    def _basis(self, tx: Tx, policy: InForce | None) -> Basis | None:
+        """The bundle that decided, or would have; a refusal goes on record also where the register is broken."""
+        if policy is not None:
+            return Basis(policy.content_hash)
+        try:
+            return Basis(self.policy.content_hash(tx))
+        except BridgeError:
+            return None
 
 
 def _unknown(claims: SignedClaims) -> Detail:

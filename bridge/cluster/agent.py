@@ -1,7 +1,8 @@
 """One connection to a login agent: requests out, frames back to whoever asked, many at once.
 
 A thread reads for as long as the connection lives. When it ends, or the agent has been silent for too long, every
-request that still waits fails with Outage ``login.connection_lost``.
+request that still waits fails with Outage ``login.connection_lost``. A connection lives longer than the tickets that
+made it: what is under way at their end comes to its own, but nothing new begins (Outage ``login.tickets_ended``).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import threading
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 
@@ -20,6 +22,9 @@ from runner import wire
 
 PING_SECONDS: Final = 20.0
 """The agent is asked for a sign of life after this long without a frame, and given up after as long again."""
+
+_AFTER_END: Final = frozenset({"stop", "hello"})
+"""What is still asked for once the tickets have ended: to end what runs, and for signs of life."""
 
 _CODE: Final = re.compile(r"[a-z_]{1,32}(\.[a-z_]{1,32}){1,3}", re.ASCII)
 _MAX_TEXT: Final = 300
@@ -61,8 +66,10 @@ class Pipe(Protocol):
 class AgentConnection:
     """Multiplexes requests over one pipe. Safe in threads."""
 
-    def __init__(self, pipe: Pipe, *, ping_seconds: float = PING_SECONDS) -> None:
+    def __init__(self, pipe: Pipe, *, ping_seconds: float = PING_SECONDS, ends: datetime | None = None) -> None:
+        """Take ``ends`` of the tickets with which the connection was made; None where there were none."""
         self._pipe = pipe
+        self._ends = ends
         self._ping_seconds = ping_seconds
         self._numbers = itertools.count(1)
         self._lock = threading.Lock()
@@ -87,6 +94,8 @@ class AgentConnection:
 
     def start(self, number: int, verb: str, sink: Sink, fields: Mapping[str, Any], data: bytes = b"") -> None:
         """Send a request whose frames go to ``sink``; raises Outage, RequestRefused ``login.too_large``."""
+        if self._ends is not None and datetime.now(UTC) >= self._ends and verb not in _AFTER_END:
+            raise _tickets_ended(verb)
         try:
             frame = wire.encode({"id": number, "verb": verb, **fields}, data)
         except wire.BrokenFrame as error:
@@ -207,6 +216,15 @@ def _connection_lost(why: str, last_words: str) -> BridgeError:
         "Retry the job; if it lasts, tell the operators of the cluster.",
         why=why,
         stderr=printable(last_words, _MAX_DETAIL),
+    )
+
+
+def _tickets_ended(verb: str) -> BridgeError:
+    return Outage(
+        "login.tickets_ended",
+        "The tickets of the connection to the login node have ended.",
+        "Nothing is to be done: the bridge goes on over a new connection with fresh tickets.",
+        verb=verb,
     )
 
 

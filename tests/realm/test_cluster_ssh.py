@@ -5,9 +5,10 @@ from __future__ import annotations
 import io
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import paramiko
@@ -15,10 +16,17 @@ import pytest
 from bridge_side import LOGIN, MDS1, BridgeSide, bridge_side
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
-from paramiko.common import AUTH_SUCCESSFUL
+from paramiko.auth_handler import AuthHandler
+from paramiko.common import (
+    AUTH_SUCCESSFUL,
+    MSG_USERAUTH_GSSAPI_RESPONSE,
+    MSG_USERAUTH_GSSAPI_TOKEN,
+    MSG_USERAUTH_REQUEST,
+    MSG_USERAUTH_SUCCESS,
+)
 
 from bridge.cluster.ssh import Endpoint, HostKeys, SshConnection, connect, connection
-from bridge.cluster.ssh.gssmic import Exchange
+from bridge.cluster.ssh.gssmic import Exchange, GssTransport
 from bridge.errors import BridgeError, Defect, Outage, PolicyRefused
 from bridge.kerberos.holding import hold
 from realm import Realm
@@ -146,6 +154,46 @@ def test_a_server_that_lets_everybody_in_is_refused(side: BridgeSide) -> None:
         assert _code(side, port=port, address="127.0.0.1") == (Defect, "ssh.gssapi_rule")
 
 
+@pytest.mark.threat("T33")
+@pytest.mark.parametrize("says_yes_at", [MSG_USERAUTH_REQUEST, MSG_USERAUTH_GSSAPI_TOKEN], ids=["request", "token"])
+def test_a_server_that_skips_the_proofs_is_refused(side: BridgeSide, says_yes_at: int) -> None:
+    """It lets the bridge in before it has shown that it has the keytab, and without waiting for our MIC."""
+    with _server(side, strict=True, pin=True, auth=partial(_Skipping, says_yes_at)) as port:
+        assert _code(side, port=port, address="127.0.0.1") == (Defect, "ssh.gssapi_rule")
+
+
+@pytest.mark.threat("T33")
+def test_a_service_that_may_be_delegated_to_gets_nothing_either(side: BridgeSide) -> None:
+    """With this flag in the ticket a client with GSS_C_DELEG_POLICY_FLAG, as OpenSSH may be set up, would delegate."""
+    side.realm.kdc.modprinc(LOGIN, "+ok_as_delegate")
+    try:
+        test_nothing_is_delegated(side)
+    finally:
+        side.realm.kdc.modprinc(LOGIN, "-ok_as_delegate")
+
+
+@pytest.mark.threat("T33")
+def test_a_server_that_changes_its_key_on_the_way_is_left() -> None:
+    """The later exchange's key could be the real one, relayed by who showed a false one before; or the reverse."""
+    first, other = (paramiko.Ed25519Key.from_private_key(_new_key()) for _ in range(2))
+    ours, theirs = socket.socketpair()
+    server = paramiko.Transport(theirs, strict_kex=True)
+    server.add_server_key(first)
+    server.start_server(event=threading.Event(), server=_Everybody())
+    client = GssTransport(ours, ["ssh-ed25519"])
+    try:
+        client.start_client(timeout=20)
+        client.renegotiate_keys()
+        assert client.get_remote_server_key() == first
+        server.server_key_dict = {"ssh-ed25519": other}
+        with pytest.raises(paramiko.SSHException, match="changed its host key"):
+            client.renegotiate_keys()
+        assert not client.is_active()
+    finally:
+        client.close()
+        server.close()
+
+
 def test_the_ticket_of_one_person_does_not_open_the_account_of_another(side: BridgeSide) -> None:
     assert _code(side, "alice", ticket_of="bob") == (PolicyRefused, "ssh.refused")
     assert _code(side, "root", ticket_of="alice") == (PolicyRefused, "ssh.refused")
@@ -201,8 +249,41 @@ class _Everybody(paramiko.ServerInterface):
         return "gssapi-with-mic"
 
 
+class _Skipping(AuthHandler):
+    """The server's side of RFC 4462 section 3, which says yes at the message ``at``."""
+
+    def __init__(self, at: int, transport: paramiko.Transport) -> None:
+        super().__init__(transport)
+        self._at = at
+
+    @property
+    def _handler_table(self) -> dict[int, Callable[[paramiko.Message], None]]:
+        mine = (MSG_USERAUTH_REQUEST, MSG_USERAUTH_GSSAPI_TOKEN)
+        table: dict[int, Callable[[paramiko.Message], None]] = super()._server_handler_table  # type: ignore[misc]
+        return table | {kind: partial(self._answer, kind) for kind in mine}
+
+    def _answer(self, kind: int, _: paramiko.Message) -> None:
+        if kind == self._at:
+            self._say(MSG_USERAUTH_SUCCESS)
+        else:
+            self._say(MSG_USERAUTH_GSSAPI_RESPONSE, bytes.fromhex("06092a864886f712010202"))
+
+    def _say(self, kind: int, *strings: bytes) -> None:
+        message = paramiko.Message()
+        message.add_byte(bytes((kind,)))
+        for string in strings:
+            message.add_string(string)
+        self.transport._send_message(message)  # type: ignore[attr-defined]
+
+
 @contextmanager
-def _server(side: BridgeSide, *, strict: bool, pin: bool = False) -> Iterator[int]:
+def _server(
+    side: BridgeSide,
+    *,
+    strict: bool,
+    pin: bool = False,
+    auth: Callable[[paramiko.Transport], AuthHandler] | None = None,
+) -> Iterator[int]:
     """An SSH server of ours on the bridge host's loopback; ``pin`` makes its key a known one."""
     key = paramiko.Ed25519Key.from_private_key(_new_key())
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -215,6 +296,8 @@ def _server(side: BridgeSide, *, strict: bool, pin: bool = False) -> Iterator[in
                 accepted, _ = listener.accept()
                 transport = paramiko.Transport(accepted, strict_kex=strict)
                 transport.add_server_key(key)
+                if auth is not None:
+                    transport.auth_handler = auth(transport)
                 transport.start_server(event=threading.Event(), server=_Everybody())
                 transport.join(20)
 

@@ -1,7 +1,7 @@
 """Connects to a login node as one person and gives a pipe to a command there.
 
-Host keys are pinned, strict key exchange is required, the target is ``host/<configured name>@REALM`` without a look-up
-in DNS, and no agent, port, display or credential is forwarded.
+Host keys are pinned or certified by a pinned authority, strict key exchange is required, the target is
+``host/<configured name>@REALM`` without a look-up in DNS, and no agent, port, display or credential is forwarded.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def connect(endpoint: Endpoint, account: str, principal: str, credential: Creden
     Raises Outage ``ssh.unreachable``, ``ssh.timeout``, ``ssh.kerberos``; PolicyRefused ``ssh.refused`` where the node
     knows who it is and does not let them in; Defect ``ssh.host_key``, ``ssh.strict_kex``, ``ssh.wrong_person``.
     """
-    transport = _open(endpoint)
+    transport = _open(endpoint, keys.algorithms(endpoint))
     try:
         _exchange_keys(transport, endpoint, keys)
         exchange = Exchange(endpoint, principal, credential)
@@ -125,7 +125,7 @@ class _PromptSocket(socket.socket):
         return data
 
 
-def _open(endpoint: Endpoint) -> GssTransport:
+def _open(endpoint: Endpoint, host_key_algorithms: list[str]) -> GssTransport:
     try:
         plain = socket.create_connection((endpoint.address or endpoint.host, endpoint.port), CONNECT_SECONDS)
     except OSError as error:
@@ -135,7 +135,7 @@ def _open(endpoint: Endpoint) -> GssTransport:
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000)
-    transport = GssTransport(sock)
+    transport = GssTransport(sock, host_key_algorithms)
     transport.banner_timeout = BANNER_SECONDS
     transport.auth_timeout = AUTH_SECONDS
     transport.use_compression(compress=False)
@@ -143,10 +143,6 @@ def _open(endpoint: Endpoint) -> GssTransport:
 
 
 def _exchange_keys(transport: GssTransport, endpoint: Endpoint, keys: HostKeys) -> None:
-    options = transport.get_security_options()
-    known = [kind for kind in keys.key_types(endpoint) if kind in options.key_types]
-    # Known types first; the others stay, so that a node with a foreign key is named as that and not as an old server.
-    options.key_types = [*known, *(kind for kind in options.key_types if kind not in known)]
     try:
         transport.start_client(timeout=BANNER_SECONDS)
         shown = transport.get_remote_server_key()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import gssapi
@@ -107,9 +107,26 @@ class GssTransport(ServiceRequestingTransport):
     # One pass in C for each packet; CTR with a MAC is hashed in Python's hands, at a third of the speed.
     _preferred_ciphers = ("aes256-gcm@openssh.com", "aes128-gcm@openssh.com", "aes256-ctr", "aes128-ctr")
 
-    def __init__(self, sock: socket.socket) -> None:
+    def __init__(self, sock: socket.socket, host_key_algorithms: Sequence[str]) -> None:
         super().__init__(sock, disabled_algorithms=_NO_CBC_NO_SHA1, strict_kex=True)
+        self._host_key_algorithms = tuple(host_key_algorithms)
+        self._host_key: bytes | None = None
         self._accepted = threading.Event()
+
+    @property
+    def preferred_keys(self) -> tuple[str, ...]:
+        """The offer of host key algorithms; paramiko's own puts every certificate behind every bare key."""
+        return self._host_key_algorithms
+
+    def _verify_key(self, host_key: bytes, sig: bytes) -> None:
+        """Check the signature of a key exchange, and that the first one's key signs the later ones too.
+
+        Their hashes are not bound to the session (RFC 4253 section 8): another key would be another server.
+        """
+        super()._verify_key(host_key, sig)  # type: ignore[misc]
+        if self._host_key is not None and host_key != self._host_key:
+            raise paramiko.SSHException("the server changed its host key on the way")
+        self._host_key = host_key
 
     def get_auth_handler(self) -> _GssAuthHandler:
         return _GssAuthHandler(self)

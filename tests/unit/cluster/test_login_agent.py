@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -315,3 +316,37 @@ def _wait(condition: Callable[[], bool], seconds: float = 10) -> bool:
             return True
         time.sleep(0.005)
     return False
+
+
+@pytest.mark.threat("T33")
+@pytest.mark.parametrize("verb", ["run", "submit", "cancel", "follow", "put", "tickets", "destroy", "state"])
+def test_nothing_new_begins_after_the_tickets_end_and_what_runs_may_be_stopped(verb: str) -> None:
+    ours, theirs = socket.socketpair()
+    far = Peer(theirs)
+    ended = AgentConnection(SocketPipe(ours), ends=datetime.now(UTC))
+    try:
+        with pytest.raises(Outage, match=r"login\.tickets_ended"):
+            ended.tell(verb, {})
+        ended.tell("stop", {"target": 1})
+        assert far.next()[0]["verb"] == "stop"
+        assert ended.alive
+    finally:
+        ended.close()
+        far.close()
+
+
+def test_a_script_that_runs_when_the_tickets_end_comes_to_its_own_end() -> None:
+    ours, theirs = socket.socketpair()
+    far = Peer(theirs)
+    made = AgentConnection(SocketPipe(ours), ends=datetime.now(UTC) + timedelta(hours=1))
+    try:
+        running = LoginSession(made).run(b"true", env={})
+        number = far.next()[0]["id"]
+        made._ends = datetime.now(UTC)  # an hour later
+        far.say({"id": number, "event": "output"}, b"late")
+        far.say({"id": number, "event": "done", "exit_code": 3})
+        assert b"".join(running) == b"late"
+        assert running.exit.exit_code == 3
+    finally:
+        made.close()
+        far.close()
