@@ -8,7 +8,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
 
 from bridge.errors import RequestRefused
 
@@ -21,6 +31,8 @@ ServerUrl = Annotated[str, StringConstraints(pattern=r"^https://[a-z0-9]([a-z0-9
 HttpsOrigin = Annotated[str, StringConstraints(pattern=r"^https://[a-z0-9.-]+(:[0-9]{1,5})?$")]
 DatabaseUrl = Annotated[str, StringConstraints(pattern=r"^(sqlite:////[^?#]+|postgresql\+psycopg://.+)$")]
 Principal = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_-]+/[a-z0-9.-]+$")]
+KdcAddress = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?(:[0-9]{1,5})?$")]
+AccountName = Annotated[str, StringConstraints(pattern=r"^[a-z_][a-z0-9_-]{0,31}$")]
 Realm = Annotated[str, StringConstraints(pattern=r"^[A-Z0-9.-]+$")]
 
 
@@ -49,6 +61,29 @@ class Issuer(_Section):
     """Whether policy is asked about jobs that show a job token of this GitLab, and no id_token."""
 
 
+class PeopleIssuer(_Section):
+    """An OpenID Connect provider whose tokens show who a person is, beside Kerberos."""
+
+    url: HttpsUrl
+    """Exactly as in the tokens' ``iss``."""
+    audience: str = Field(min_length=1, max_length=255)
+    """What the tokens must name as ``aud``: the bridge's client ID there."""
+    ca_file: Path = Path("/etc/ssl/certs/ca-certificates.crt")
+    """Certificates that the provider's own must chain to; by default Debian's."""
+    jwks_file: Path | None = None
+    """Take the signing keys from this file instead of the provider's discovery."""
+    principal_claim: str = Field(default="preferred_username", pattern=r"^[A-Za-z0-9_.:/-]{1,128}$")
+    """The claim that names the person, as ``alice`` or ``alice@REALM``."""
+    realm: Realm
+    """The Kerberos realm of its people; added where the claim has none, and no other is accepted."""
+    required_claims: dict[str, StrictBool | StrictInt | StrictStr] = Field(default={}, max_length=16)
+    """Each must be there with this value, or be a list that has it."""
+    max_auth_age_seconds: int = Field(default=12 * 3600, ge=0)
+    """Longest accepted time since the person signed in (``auth_time``); 0 asks for no ``auth_time``."""
+    owns_accounts: bool = False
+    """Whether its people are the owners of the accounts of their names: they say then what CI may do as them."""
+
+
 class Database(_Section):
     """Where runs and the audit log live."""
 
@@ -71,6 +106,16 @@ class Broker(_Section):
     seal_key: Path = Path("/var/lib/ci-bridge-broker/seal.key")
     web_user: str = "ci-bridge"
     """The only user, besides root, that the broker answers."""
+    kdcs: tuple[KdcAddress, ...] = ()
+    """The realm's KDCs, best first; the broker begins with the first that answers. Empty: as krb5.conf says."""
+    uid_floor: int = Field(default=1000, ge=1)
+    """The broker's own bounds, whatever the policies say: no tickets for an account with a lower uid,"""
+    denied_users: tuple[AccountName, ...] = ()
+    """of one of these names,"""
+    denied_groups: tuple[AccountName, ...] = ("root", "wheel", "sudo", "adm", "disk", "shadow", "docker")
+    """or in one of these groups."""
+    self_test_account: AccountName | None = None
+    """An account in whose name the self-test gets a ticket and drops it."""
 
 
 class Web(_Section):
@@ -93,6 +138,8 @@ class Web(_Section):
     """How often GitLab is asked about each live run's job, as far as one question at a time allows it."""
     gitlab_silence_seconds: float = Field(default=0, ge=0)
     """A run whose GitLab has not answered for so long is ended as an outage; 0 is never."""
+    executor_silence_seconds: float = Field(default=900, ge=0)
+    """A run whose executor has not called for so long is ended, unless GitLab says that its job runs; 0 is never."""
 
     @model_validator(mode="after")
     def _whole_tls(self) -> Self:
@@ -106,6 +153,7 @@ class Settings(_Section):
 
     policies: Path = Path("/etc/ci-bridge/policies")
     issuers: tuple[Issuer, ...] = Field(min_length=1)
+    people_issuers: tuple[PeopleIssuer, ...] = ()
     database: Database = Database()
     broker: Broker
     web: Web
@@ -114,6 +162,15 @@ class Settings(_Section):
     def _address_for_sign_in(self) -> Self:
         if self.web.url is None and any(issuer.oauth_client_id for issuer in self.issuers):
             raise ValueError("an issuer with oauth_client_id needs web.url, where GitLab sends people back to")
+        return self
+
+    @model_validator(mode="after")
+    def _people_and_jobs_apart(self) -> Self:
+        """Who can start a job at a GitLab chooses much of its id_token, and must not be able to write a person's."""
+        jobs = {issuer.url.rstrip("/").lower() for issuer in self.issuers}
+        people = [issuer.url.rstrip("/").lower() for issuer in self.people_issuers]
+        if not jobs.isdisjoint(people) or len(set(people)) != len(people):
+            raise ValueError("each issuer of people_issuers stands there once, and is none of issuers")
         return self
 
 
@@ -128,6 +185,8 @@ class ClientSettings(_Section):
     """The bridge's Kerberos realm; None is that of the person's ticket."""
     issuer: HttpsUrl | None = None
     """The GitLab that is meant where a command names none."""
+    token_file: Path | None = None
+    """A file with an API token, for programs; None is the person's own ticket."""
 
 
 class _IssuersFile(BaseModel):
@@ -188,9 +247,10 @@ def load_issuers(path: Path) -> tuple[Issuer, ...]:
     return _validated(_IssuersFile, document if "issuers" in document else {"issuers": [document]}, path).issuers
 
 
-def load_client(server: str | None = None) -> ClientSettings:
+def load_client(server: str | None = None, token_file: Path | None = None) -> ClientSettings:
     """Return how to reach the bridge: at ``server``, else $CI_BRIDGE_SERVER, else as the client file says.
 
+    ``token_file``, else $CI_BRIDGE_TOKEN_FILE, else the file's, has an API token to be used instead of a ticket.
     The file is $CI_BRIDGE_CLIENT, else CLIENT_FILE where there is one; the rest of it counts in any case. Raises
     RequestRefused ``settings.unreadable``, ``settings.invalid``, ``settings.no_server``.
     """
@@ -201,6 +261,8 @@ def load_client(server: str | None = None) -> ClientSettings:
         address = address.removesuffix("/")
         _validated(ClientSettings, {"server": address}, Path("--server or CI_BRIDGE_SERVER"))
         document["server"] = address
+    if token := token_file or os.environ.get("CI_BRIDGE_TOKEN_FILE"):
+        document["token_file"] = str(token)
     if "server" not in document:
         raise RequestRefused(
             "settings.no_server",
@@ -221,6 +283,14 @@ def _is_there(path: Path) -> bool:
         return path.exists()
     except OSError:
         return False
+
+
+def read_krb5_conf_first(first: Path) -> None:
+    """Have libkrb5 in this process read ``first`` before its usual files; call it before there is another thread.
+
+    KRB5_CONFIG is a list, and in what is not a list of values the first file wins (krb5.conf(5)).
+    """
+    os.environ["KRB5_CONFIG"] = f"{first}:{os.environ.get('KRB5_CONFIG', '/etc/krb5.conf')}"
 
 
 def inherited_sockets() -> int:

@@ -70,6 +70,20 @@ class FakeImpersonator:
         return make_bundle(account, targets, self.life or timedelta(seconds=lifetime_seconds))
 
 
+class FakeGuard:
+    """``kerberos.guard.Guard``: every account is ordinary, until ``error`` says otherwise."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.error: BridgeError | None = None
+
+    def require_ordinary(self, account: str) -> None:
+        """See Guard."""
+        self.asked.append(account)
+        if self.error is not None:
+            raise self.error
+
+
 class FakeJobCheck:
     """``oidc.gitlab.JobCheck``: every job runs, until ``error`` says otherwise."""
 
@@ -123,10 +137,14 @@ class FakeDirectory:
 
 
 class FakeAcceptor:
-    """``ticketing.NegotiateAcceptor``: the token is the principal's name in clear."""
+    """``ticketing.NegotiateAcceptor``: the token is the principal's name in clear, made for whatever is asked of it."""
 
-    def accept_header(self, value: str) -> Negotiated:
+    def __init__(self) -> None:
+        self.bindings: list[bytes | None] = []
+
+    def accept_header(self, value: str, binding: bytes | None = None) -> Negotiated:
         """See NegotiateAcceptor."""
+        self.bindings.append(binding)
         scheme, _, principal = value.partition(" ")
         if scheme != "Negotiate" or "@" not in principal:
             raise TokenRefused("negotiate.refused", "The request does not prove who sent it.", "Send a token.")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 from bridge.broker.client import BrokerClient
@@ -16,6 +18,8 @@ from realm.host import kill_session
 USER = "ci-bridge-broker"
 _DATABASE = "/var/lib/ci-bridge/bridge.sqlite3"
 _READY_SECONDS = 20
+
+RELAY = Path(__file__).with_name("relay.py")
 
 
 class Broker:
@@ -29,7 +33,9 @@ class Broker:
         extra = f'socket = "{self._directory}/s"\nprivate_directory = "{self._directory}"\n[web]'
         text = self._host.read(bridgehost.CONFIG).decode().replace("[web]", extra, 1)
         self._host.write(self._config, text)
-        self.client = BrokerClient(self._host.path(self._directory) / "s", timeout_seconds=15)
+        relay = [sys.executable, str(RELAY), f"{self._directory}/relay", f"{self._directory}/s"]
+        self._relay = self._host.popen(relay, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.client = BrokerClient(self._host.path(self._directory) / "relay", timeout_seconds=15)
         self.process = self._start()
 
     def ask(self, op: str, **fields: Any) -> dict[str, Any]:
@@ -44,8 +50,9 @@ class Broker:
 
     def close(self) -> None:
         """End it and take its files away."""
-        kill_session(self.process)
-        self.process.wait(10)
+        for process in (self.process, self._relay):
+            kill_session(process)
+            process.wait(10)
         self._host.run(["rm", "-rf", self._directory, self._config])
 
     def _start(self) -> subprocess.Popen[bytes]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -15,11 +16,15 @@ from typing import Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
+from bridge.active import ActivePolicy
 from bridge.admission import Admission
 from bridge.audit.log import Writer, verify
+from bridge.broker.callers_desk import CallersDesk
 from bridge.broker.client import BrokerClient
 from bridge.broker.desk import Desk
 from bridge.broker.people_desk import PeopleDesk
+from bridge.broker.policy_desk import PolicyOps
+from bridge.broker.runs_desk import RunOps
 from bridge.broker.server import BrokerServer, listen
 from bridge.cluster.poller import Poller
 from bridge.cluster.pool import LoginPool
@@ -28,15 +33,24 @@ from bridge.db.ledger import SqlLedger
 from bridge.db.migrate import upgrade
 from bridge.errors import BridgeError
 from bridge.model import Evidence, JobFacts, PosixAccount, UnverifiedToken
+from bridge.oidc.people import PeopleVerifier, Provider
 from bridge.oidc.verifier import Audience, Verifier
+from bridge.people.activating import ActivationDesk
 from bridge.people.acts import Acts
 from bridge.people.adopting import AdoptionDesk
+from bridge.people.api_tokens import ApiTokens
 from bridge.people.callers import Caller, Callers
+from bridge.people.cancelling import CancelDesk
 from bridge.people.consenting import ConsentDesk
 from bridge.people.kill_switches import KillDesk
 from bridge.people.linking import LinkDesk
+from bridge.people.policies import PolicyDesk
+from bridge.people.policy_acts import PolicyActs
+from bridge.people.policy_reading import PolicyReading
+from bridge.people.repeating import Repeats
+from bridge.people.sessions import Sessions
 from bridge.people.tokens import TokenSeal
-from bridge.policy.bundle import load_bundle, parse_bundle
+from bridge.policy.bundle import parse_bundle
 from bridge.policy.engine import Engine
 from bridge.policy.files import read_files
 from bridge.runs.live import LiveRun, Runs, Workshop
@@ -54,6 +68,8 @@ ISSUER = "https://gitlab.realm.test"
 AUDIENCE = "https://bridge.realm.test"
 KID = "key-1"
 LONGEST_WAIT_SECONDS = 10.0
+PROVIDER = Provider("https://login.realm.test", "ci-bridge", "preferred_username", REALM, {}, 3600, owns_accounts=False)
+"""Vouches for people, with the same key as the GitLab."""
 PEOPLE = (
     PosixAccount("alice", 20001, 21001, ("chem",), "/home/alice", "/bin/bash"),
     PosixAccount("bob", 20002, 21002, ("bio",), "/home/bob", "/bin/bash"),
@@ -103,14 +119,16 @@ class Broker:
         self.clock = Clock()
         self.jobs, self.directory = FakeJobCheck(), FakeDirectory(*PEOPLE)
         self.impersonator, self.claims = FakeImpersonator(), ClaimBook()
-        self.policy = Engine(load_bundle(POLICIES))
         seal, acceptor = Seal(b"s" * 32), FakeAcceptor()
         grant_seal = GrantSeal(seal)
         self.register = SealedRegister(self.ledger, seal, RevisionMark(state / "register-head"))
+        self.policies = state.with_name(f"{state.name}-policies")
+        self._write(read_files(POLICIES))
+        self.active = ActivePolicy(self.policies, self.register, self.ledger, self.clock)
         self.admission = Admission(
             verifier=Verifier([Audience(ISSUER, AUDIENCE, 6 * 3600)], OneKey(key.public_key())),
             jobs=self.jobs,
-            engine=lambda: self.policy,
+            policy=self.active,
             directory=self.directory,
             ledger=self.ledger,
             impersonator=self.impersonator,
@@ -118,21 +136,23 @@ class Broker:
             register=self.register,
             clock=self.clock,
         )
-        clusters = tuple(self.policy.bundle.clusters.by_name.values())
         self.tickets = TicketDesk(
             self.ledger,
             self.impersonator,
             acceptor,
-            lambda: clusters,
+            self.active.clusters,
             grant_seal,
             self.register,
             self.clock,
             self.claims,
         )
-        acts, rules, issuers = Acts(self.ledger), lambda: self.policy.bundle.accounts, frozenset({ISSUER})
+        acts, rules, issuers = Acts(self.ledger), self.active.account_rules, frozenset({ISSUER})
         self.sign_in = FakeSignIn(ISSUER)
+        self.sessions = Sessions(self.register, acts, TokenSeal(seal), self.clock)
+        self.tokens = ApiTokens(self.register, acts, self.ledger, self.clock)
+        self.providers = PeopleVerifier([PROVIDER], OneKey(key.public_key()))
         self.people = PeopleDesk(
-            callers=Callers(acceptor, REALM, lambda: self.policy.bundle.roles),
+            callers=Callers(acceptor, REALM, self.active.roles, self.clock, self.tokens, self.sessions, self.providers),
             linking=LinkDesk(
                 self.register, acts, rules, self.directory, {ISSUER: self.sign_in}, issuers, TokenSeal(seal), self.clock
             ),
@@ -140,6 +160,18 @@ class Broker:
             killing=KillDesk(self.register, acts, issuers, self.clock),
             adopting=AdoptionDesk(self.register, acts),
         )
+        policy_acts = PolicyActs(self.register, acts, self.active, self.clock)
+        self.proposing, self.activating = PolicyDesk(policy_acts), ActivationDesk(policy_acts)
+        self.reading = PolicyReading(self.active, self.register, self.ledger, self.directory, self.clock)
+        self.policy_ops = PolicyOps(
+            self.people.caller, self.proposing, self.activating, self.reading, Repeats(self.ledger)
+        )
+        self.run_ops = RunOps(self.people.caller, CancelDesk(acts, self.clock))
+
+    @property
+    def policy(self) -> Engine:
+        """What decides now."""
+        return self.active.now().engine
 
     def caller(self, principal: str) -> Caller:
         """Somebody who shows a ticket."""
@@ -153,8 +185,17 @@ class Broker:
         self.use_texts(texts)
 
     def use_texts(self, texts: dict[str, str]) -> None:
-        """Work with these policies."""
-        self.policy = Engine(parse_bundle(texts))
+        """Work with these policies, as the directory of the settings has them from now on."""
+        parse_bundle(texts)
+        self._write(texts)
+        self.active.reload()
+
+    def _write(self, texts: Mapping[str, str]) -> None:
+        shutil.rmtree(self.policies, ignore_errors=True)
+        for name, text in texts.items():
+            path = self.policies / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
 
     def evidence(self, job_id: int = 301, user_id: int = 101, **changes: Any) -> Evidence:
         """What a runner presents for a job; ``claims`` changes those of its token."""
@@ -210,7 +251,13 @@ class Broker:
         server = BrokerServer(
             listen(socket_path),
             frozenset({0}),
-            {**Desk(self.admission, self.tickets).handlers(), **self.people.handlers()},
+            {
+                **Desk(self.admission, self.tickets).handlers(),
+                **self.people.handlers(),
+                **self.policy_ops.handlers(),
+                **self.run_ops.handlers(),
+                **CallersDesk(self.people.caller, self.sessions, self.tokens).handlers(),
+            },
         )
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

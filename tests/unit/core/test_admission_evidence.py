@@ -15,8 +15,6 @@ from bench import ISSUER, POLICIES, Broker, refused
 from bridge.admission import SHOWN_CLAIMS
 from bridge.errors import PolicyRefused, TokenRefused
 from bridge.model import Evidence, EvidenceLevel
-from bridge.policy.bundle import parse_bundle
-from bridge.policy.engine import Engine
 
 LONGEST = 1800
 
@@ -44,7 +42,7 @@ def open_broker(broker: Broker) -> Broker:
     guards = texts["guards.cedar"].replace('context.evidence == "id_token"', "context.job_project_id == 7")
     own = 'context has runner_environment && context.runner_environment == "self-hosted"'
     guards = guards.replace(own, f'context.evidence == "job_token" || ({own})')
-    broker.policy = Engine(parse_bundle(texts | {"guards.cedar": guards}))
+    broker.use_texts(texts | {"guards.cedar": guards})
     object.__setattr__(broker.admission, "job_token_issuers", {ISSUER: LONGEST})
     return broker
 

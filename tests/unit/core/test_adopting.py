@@ -7,6 +7,8 @@ from bench import ISSUER, Broker, refused
 from sqlalchemy import text
 
 from bridge.model import KillScope
+from bridge.people.caller import Caller, Method
+from bridge.policy.roles import Role
 
 ROLES = """
 [[member]]
@@ -58,8 +60,8 @@ def test_nobody_else_seals_what_they_have_written(broken: Broker, who: str) -> N
     callers = broken.people.callers
     caller = {
         "web": lambda: callers.by_socket(990, "root(0)"),
-        "an operator": lambda: broken.caller("olga/admin@REALM.TEST"),
-        "anybody": lambda: broken.caller("alice@REALM.TEST"),
+        "an operator": lambda: Caller("olga@REALM.TEST", "olga", frozenset({Role.OPERATOR}), method=Method.NEGOTIATE),
+        "anybody": lambda: Caller("alice@REALM.TEST", "alice", frozenset(), method=Method.NEGOTIATE),
     }[who]()
     assert refused(lambda: broken.people.adopting.adopt(caller, "r")).code == "register.root_only"
     assert refused(lambda: broken.admission.admit(broken.evidence())).code == "register.broken"

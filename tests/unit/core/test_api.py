@@ -19,7 +19,7 @@ from web_example import bearer, body_of, client_of, in_process, make_parts, prob
 
 from bridge.api.app import Parts, make_app
 from bridge.api.bounds import MAX_BODY_BYTES, MAX_SCRIPT_BYTES
-from bridge.api.callers import authorization
+from bridge.api.callers import credential, header_only
 from bridge.api.executor import live_run
 from bridge.api.node import negotiate_token
 from bridge.broker.client import BrokerClient
@@ -82,7 +82,7 @@ def _unguarded(app: FastAPI) -> set[tuple[str, str]]:
         (method, route.path)
         for route in _routes(app)
         for method in route.methods
-        if not {live_run, negotiate_token, authorization} & set(_calls(route.dependant))
+        if not {live_run, negotiate_token, credential, header_only} & set(_calls(route.dependant))
     }
 
 

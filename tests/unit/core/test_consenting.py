@@ -160,6 +160,7 @@ def test_the_owner_sees_who_may_act_as_them_and_by_what(broker: Broker) -> None:
         "act": "deny",
         "by": "alice@REALM.TEST",
         "mode": "site",
+        "method": "negotiate",
         "issuer": ISSUER,
         "project_id": 8,
     }

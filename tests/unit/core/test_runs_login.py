@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 
@@ -44,6 +45,14 @@ def test_an_admitted_run_says_what_the_executor_needs(web: Web, broker: Broker) 
     assert answer["policy_ids"] == ["people-on-protected-refs"]
     (intent,) = broker.records(type="admission", phase="intent")
     assert intent["reference"] == answer["reference"]
+
+
+def test_what_was_cut_down_is_said_with_the_answer(web: Web, broker: Broker) -> None:
+    broker.directory.accounts["alice"] = replace(broker.directory.accounts["alice"], groups=("chem", "gpu"))
+    answer = web.runs.open(broker.evidence(scheduler_parameters="--partition=gpu --gpus=16"))
+
+    assert answer["plan"]["gpus"] == 8
+    assert answer["notes"] == ["The job asked for 16 gpus and gets 8, the most that the limit 'gpu' allows."]
 
 
 def test_prepare_makes_the_workspace_and_puts_the_tickets(

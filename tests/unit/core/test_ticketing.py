@@ -15,6 +15,8 @@ from bridge.errors import BridgeError, Defect, Outage
 from bridge.lifecycle import RUN_TRANSITIONS
 from bridge.model import RunId, RunState, Stage, StageKind, StageState
 from bridge.ticketing import CLAIM_LIFE, END_GRACE, NodeClaim, Use
+from runner.binding import node_binding
+from tests.fakes import FakeAcceptor
 
 NODE = "node1.realm.test"
 HOST = f"host/{NODE}@REALM.TEST"
@@ -278,20 +280,70 @@ def test_a_claim_of_a_run_that_ended_meanwhile_gives_nothing(broker: Broker, run
     assert refused(lambda: broker.tickets.for_node(claim.claim_id)).code == "run.ended"
 
 
+@pytest.fixture
+def delivered(broker: Broker, run: Admitted) -> Admitted:
+    """The same run, with its tickets on node1."""
+    broker.tickets.for_node(broker.tickets.claim(HOST, JOB, 20001, "node1").claim_id)
+    return run
+
+
 @pytest.mark.threat("T23")
-def test_the_removal_of_tickets_is_on_record_even_after_the_end(broker: Broker, run: Admitted) -> None:
+def test_the_removal_of_tickets_is_on_record_even_after_the_end(broker: Broker, delivered: Admitted) -> None:
     with broker.ledger.begin() as tx:
-        tx.update_run_state(run.run_id, RUN_TRANSITIONS.keys(), RunState.ENDED)
+        tx.update_run_state(delivered.run_id, RUN_TRANSITIONS.keys(), RunState.ENDED)
     assert broker.tickets.released(HOST, JOB, 20001, "node1")
-    (event,) = broker.records(type="tickets")
-    assert (event["phase"], event["slurm_job_id"], event["target"]["node"]) == ("event", JOB, NODE)
+    (event,) = broker.records(type="tickets", phase="event")
+    assert (event["slurm_job_id"], event["target"]["node"]) == (JOB, NODE)
     assert event["detail"] == {"use": "node", "removed": True}
+
+
+def test_a_removal_is_recorded_once_for_each_delivery(broker: Broker, delivered: Admitted) -> None:
+    for _ in range(3):
+        assert broker.tickets.released(HOST, JOB, 20001, "node1")
+    assert len(broker.records(type="tickets", phase="event")) == 1
+    broker.tickets.for_node(broker.tickets.claim(HOST, JOB, 20001, "node1").claim_id)
+    assert broker.tickets.released(HOST, JOB, 20001, "node1")
+    assert len(broker.records(type="tickets", phase="event")) == 2
 
 
 @pytest.mark.parametrize(("principal", "uid", "node"), [(HOST, 20002, "node1"), (HOST, 20001, "node2")])
 def test_a_removal_in_another_name_is_not_recorded(
-    broker: Broker, run: Admitted, principal: str, uid: int, node: str
+    broker: Broker, delivered: Admitted, principal: str, uid: int, node: str
 ) -> None:
     error: BridgeError = refused(lambda: broker.tickets.released(principal, JOB, uid, node))
     assert error.code == "node.not_ours"
-    assert broker.records(type="tickets") == []
+    assert broker.records(type="tickets", phase="event") == []
+
+
+@pytest.mark.threat("T37")
+def test_a_node_that_was_given_no_tickets_has_none_to_remove(broker: Broker, delivered: Admitted) -> None:
+    node2 = "host/node2.realm.test@REALM.TEST"
+    assert refused(lambda: broker.tickets.released(node2, JOB, 20001, "node2")).code == "node.not_ours"
+    broker.impersonator.error = Outage("kerberos.kdc_unreachable", "T.", "R.")
+    claim = broker.tickets.claim(node2, JOB, 20001, "node2")
+    refused(lambda: broker.tickets.for_node(claim.claim_id))
+    assert refused(lambda: broker.tickets.released(node2, JOB, 20001, "node2")).code == "node.not_ours"
+    assert broker.records(type="tickets", phase="event") == []
+
+
+@pytest.mark.threat("T37")
+def test_a_nodes_token_is_taken_for_what_is_asked_and_for_nothing_else(broker: Broker, delivered: Admitted) -> None:
+    acceptor = broker.tickets.acceptor
+    assert isinstance(acceptor, FakeAcceptor)
+    broker.tickets.released(HOST, JOB, 20001, "node1")
+    assert acceptor.bindings == [
+        node_binding("tickets", JOB, 20001, "node1"),
+        node_binding("released", JOB, 20001, "node1"),
+    ]
+
+
+def test_no_two_requests_have_one_binding() -> None:
+    asked = [
+        ("tickets", 1, 2, "n"),
+        ("released", 1, 2, "n"),
+        ("tickets", 12, 2, "n"),
+        ("tickets", 1, 22, "n"),
+        ("tickets", 1, 2, "n2"),
+        ("tickets", 1, 2, '2,"n'),
+    ]
+    assert len({node_binding(*one) for one in asked}) == len(asked)

@@ -27,6 +27,7 @@ from bridge.model import Evidence
 from bridge.runs.killing import KillWatch
 from bridge.runs.live import Runs, Workshop
 from bridge.runs.nodes import NodeDesk
+from bridge.runs.reaping import Reaper
 from bridge.runs.stopping import Stopper
 from bridge.runs.watch import JobWatch
 from bridge.settings import Settings, parse
@@ -63,7 +64,8 @@ def make_parts(ledger: SqlLedger, broker: BrokerClient, cluster: FakeCluster) ->
     stopper = Stopper(runs)
     kills = KillWatch(ledger, register, runs, stopper, every_seconds=0.01)
     jobs = JobWatch(runs, stopper, {}, every_seconds=15)
-    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs, broker, ledger)
+    reaper = Reaper(ledger, runs, stopper, {}, silence_seconds=0)
+    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs, reaper, broker, ledger)
 
 
 @contextmanager

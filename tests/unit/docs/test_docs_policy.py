@@ -9,7 +9,7 @@ import error_codes
 import pytest
 from pydantic import BaseModel
 
-from bridge.policy import accounts, cases, clusters, envelopes, roles
+from bridge.policy import accounts, cases, clusters, envelopes, roles, teams
 
 PAGE = error_codes.CHECKOUT / "docs" / "policy.md"
 SCHEMA = error_codes.CHECKOUT / "policies" / "schema.cedarschema"
@@ -49,10 +49,15 @@ def test_every_key_of_a_cluster_is_explained() -> None:
     assert keys("clusters.toml") == {"default", *clusters._ClusterTable.model_fields}
 
 
+def test_every_key_of_a_mount_is_named() -> None:
+    assert [key for key in clusters._MountTable.model_fields if f"`{key}`" not in section("clusters.toml")] == []
+
+
 def test_every_key_of_the_accounts_is_explained() -> None:
     tables: dict[str, type[BaseModel]]
     tables = {"floor": accounts._FloorTable, "denied": accounts._DeniedTable, "account": accounts._RowTable}
     tables |= {"links": accounts._LinksTable, "provider": accounts._ProviderTable, "consent": accounts._ConsentTable}
+    tables["team"] = teams.TeamTable
     assert keys("accounts.toml") == {f"{name}.{key}" for name, table in tables.items() for key in table.model_fields}
 
 
