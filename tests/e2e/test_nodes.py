@@ -208,11 +208,13 @@ def test_tickets_are_renewed_while_the_run_may_go_on_and_not_after_a_kill_switch
     _age(realm, slurm_id)
     old = node1.read(CACHE)
     realm.stop_service("bridge")
-    assert "not renewed yet" in _refresh(realm)
-    assert node1.read(CACHE) == old
+    try:
+        assert "not renewed yet" in _refresh(realm)
+        assert node1.read(CACHE) == old
+    finally:
+        realm.restart_service("bridge")
     ci_bridge(realm, "kill", "account", "alice", "--reason", "laptop stolen")
     try:
-        realm.restart_service("bridge")
         answer = _ask(realm, "node1", slurm_id)
         assert answer == "killed.account" or "run.ended" in answer, answer
     finally:

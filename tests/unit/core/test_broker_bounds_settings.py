@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def test_the_brokers_own_order_of_kdcs_stands_before_the_systems_file(
 ) -> None:
     monkeypatch.setenv("KRB5_CONFIG", "/etc/krb5.conf:/etc/more.conf")
     kerberos_side.exchange_of(broker(private_directory=tmp_path, kdcs=["kdc2.realm.test", "kdc1.realm.test:8888"]))
-    assert kerberos_side.os.environ["KRB5_CONFIG"] == f"{tmp_path}/krb5.conf:/etc/krb5.conf:/etc/more.conf"
+    assert os.environ["KRB5_CONFIG"] == f"{tmp_path}/krb5.conf:/etc/krb5.conf:/etc/more.conf"
     lines = (tmp_path / "krb5.conf").read_text().splitlines()
     assert [line.strip() for line in lines] == [
         "[realms]",
@@ -73,7 +74,7 @@ def test_the_brokers_own_order_of_kdcs_stands_before_the_systems_file(
 def test_without_kdcs_libkrb5_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KRB5_CONFIG", "/etc/krb5.conf")
     kerberos_side.exchange_of(broker(private_directory=tmp_path))
-    assert kerberos_side.os.environ["KRB5_CONFIG"] == "/etc/krb5.conf"
+    assert os.environ["KRB5_CONFIG"] == "/etc/krb5.conf"
     assert list(tmp_path.iterdir()) == []
 
 
