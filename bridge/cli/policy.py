@@ -1,6 +1,6 @@
 """``ci-bridge policy``: check a policy directory, and run its cases, before anybody relies on it.
 
-``proposals`` and ``activations`` have the commands that ask the bridge.
+``proposals``, ``activations`` and ``why`` have the commands that ask the bridge.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from bridge.cli import activations, policy_access, proposals
+from bridge.cli import activations, policy_access, proposals, why
 from bridge.cli.audit import AsJson
 from bridge.cli.explanation import lines
 from bridge.cli.output import FAILED, explained, print_json
@@ -31,6 +31,7 @@ app = typer.Typer(help="The policy: who may run as whom, where, with how much.",
 app.add_typer(policy_access.app)
 app.add_typer(proposals.app)
 app.add_typer(activations.app)
+app.add_typer(why.app)
 
 Directory = Annotated[Path, typer.Argument(help="Directory with *.cedar, limits.toml, accounts.toml, clusters.toml.")]
 

@@ -29,6 +29,10 @@ from bridge.settings import ClientSettings
 T = TypeVar("T")
 
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
+
+MAX_DEPTH: Final = 12
+"""An explanation is a list of rules of conditions of values, within a decision."""
+
 WAIT_SECONDS: Final = 35.0
 """Over what web waits for the broker."""
 TOTAL_SECONDS: Final = 60.0
@@ -155,7 +159,7 @@ class Remote:
 
     def _document(self, answer: Answer) -> dict[str, Any]:
         try:
-            return loads_object(answer.body)
+            return loads_object(answer.body, most_depth=MAX_DEPTH)
         except AmbiguousJson as error:
             raise self.unreadable(str(error)) from error
 

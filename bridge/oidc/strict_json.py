@@ -23,8 +23,8 @@ class AmbiguousJson(ValueError):
     """The bytes are not JSON, or can be read in more than one way; the text says why."""
 
 
-def loads_object(data: bytes) -> dict[str, Any]:
-    """The JSON object that ``data`` (UTF-8) holds.
+def loads_object(data: bytes, *, most_depth: int = MAX_DEPTH) -> dict[str, Any]:
+    """The JSON object that ``data`` (UTF-8) holds, nested no deeper than ``most_depth``.
 
     Raises AmbiguousJson for everything that is not exactly one unambiguous object.
     """
@@ -39,7 +39,7 @@ def loads_object(data: bytes) -> dict[str, Any]:
         raise AmbiguousJson("not JSON") from error
     if type(value) is not dict:
         raise AmbiguousJson("not an object")
-    _check_depth(value, MAX_DEPTH)
+    _check_depth(value, most_depth)
     if "\\u" in text:
         _check_surrogates(value)
     return value

@@ -34,6 +34,7 @@ TABLE: dict[tuple[str, str], tuple[frozenset[str], str, Any]] = {
     ("GET", "/api-tokens"): (EVERYBODY, "/api-tokens", None),
     ("POST", "/api-tokens"): (frozenset({"viewer"}), "/api-tokens", {"scopes": ["viewer"], "days": 1, "note": "n"}),
     ("DELETE", "/api-tokens/{token_id}"): (EVERYBODY, f"/api-tokens/{NO_ID}", None),
+    ("POST", "/sessions"): (EVERYBODY, "/sessions", {}),
     ("POST", "/sessions/close"): (OPERATOR, "/sessions/close", {"principal": f"somebody@{REALM}"}),
     ("GET", "/bundles"): (ANY, "/bundles", None),
     ("GET", "/bundles/active"): (ANY, "/bundles/active", None),

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from bridge.access import MAX_TOKEN_LIFE, SessionEpoch
 from bridge.api.admin.entry import CHANGES, PREFIX
-from bridge.api.callers import Person
+from bridge.api.callers import Person, Presenter
 from bridge.api.idempotency import no_idempotency_key
 from bridge.api.values import Reference, Strict, Text
 from bridge.policy.roles import Role
@@ -60,6 +60,18 @@ class Tokens(BaseModel):
     tokens: list[Token]
 
 
+class Nothing(Strict):
+    """An empty object."""
+
+
+class NewSession(BaseModel):
+    """A session that has begun; what opens it is in the cookie and nowhere else."""
+
+    session_id: str
+    principal: str
+    ends_at: datetime
+
+
 class Whose(Strict):
     """Whose sessions; left out, one's own."""
 
@@ -102,6 +114,19 @@ async def create(body: NewToken, person: Person) -> Any:
 async def revoke(token_id: Annotated[Reference, Path()], person: Person) -> Any:
     """End a token: one's own, or any as an operator; again is harmless."""
     return await person.ask("api_token_revoke", token_id=token_id)
+
+
+@router.post(
+    "/sessions",
+    status_code=201,
+    response_model=NewSession,
+    operation_id="open_session",
+    tags=["sessions"],
+    dependencies=[*CHANGES, Depends(no_idempotency_key)],
+)
+async def open_session(body: Nothing, person: Presenter) -> Any:
+    """Begin a session for a browser, by a ticket or a provider's token: in a cookie that no script reads."""
+    return await person.begin_session()
 
 
 @router.post(

@@ -390,7 +390,7 @@ def test_a_restart_knows_the_session_and_gets_fresh_tickets(
     cluster.scripts.append(FakeScript())
 
     assert Reader(second.runs.start_stage(again, ONE, "get_sources", b"x")).end()["outcome"] == "ok"
-    assert [one["detail"]["use"] for one in broker.records(type="tickets", phase="intent")] == ["ssh"]
+    assert [one["detail"]["use"] for one in broker.records(type="tickets", phase="intent")] == ["ssh", "login"]
     second.stop()
 
 
@@ -459,4 +459,4 @@ def test_fresh_tickets_are_fetched_before_the_old_ones_end(web: Web, broker: Bro
     broker.impersonator.life = None
     cluster.scripts.append(FakeScript())
     Reader(web.runs.start_stage(live, ONE, "get_sources", b"x")).end()
-    assert [one["detail"]["use"] for one in broker.records(type="tickets", phase="intent")] == ["ssh"]
+    assert [one["detail"]["use"] for one in broker.records(type="tickets", phase="intent")] == ["ssh", "login"]

@@ -1,10 +1,11 @@
-"""A run's tickets are on the login node on which its stages run, and are put there once."""
+"""A run's tickets are on the login node on which its stages run, and anew once they end soon."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -12,13 +13,16 @@ from bench import Reader, Web
 
 from bridge.broker.listed import targets_of
 from bridge.cluster.node import Hello
+from bridge.errors import Outage
 from bridge.model import Cluster, Grant, Ticket, TicketBundle
 from bridge.runs.live import LiveRun
 from bridge.runs.login_tickets import LoginTickets
 from tests.fakes import FakeCluster, FakeScript
 
 NOW = datetime.now(UTC)
-BUNDLE = TicketBundle("alice@R", (Ticket("alice@R", "lustre_mds/m@R", NOW, NOW, "0"),), b"cache")
+END = NOW + timedelta(hours=3)
+BUNDLE = TicketBundle("alice@R", (Ticket("alice@R", "lustre_mds/m@R", NOW, END, "0"),), b"cache")
+DOWN = Outage("broker.unreachable", "t", "r")
 
 
 class Node:
@@ -60,13 +64,39 @@ def test_a_process_that_does_not_know_where_they_are_puts_them(tickets: Callable
     assert node.caches == [b"cache"]
 
 
-@pytest.mark.parametrize("changes", [{}, {"login_hosts": ("two.realm.test",), "login_targets": ()}])
-def test_with_one_node_or_no_targets_nothing_is_asked(
-    tickets: Callable[..., LoginTickets], changes: dict[str, Any]
-) -> None:
+def test_without_targets_nothing_is_asked(tickets: Callable[..., LoginTickets]) -> None:
     node = Node("one")
-    tickets(**changes).follow(node)  # type: ignore[arg-type]
+    tickets(login_hosts=("two.realm.test",), login_targets=()).follow(node)  # type: ignore[arg-type]
     assert node.caches == []
+
+
+@pytest.mark.parametrize(("hours", "puts"), [(0.0, 1), (1.9, 1), (2.1, 2), (3.5, 2)])
+def test_after_a_long_wait_in_the_queue_there_are_fresh_ones(live: LiveRun, hours: float, puts: int) -> None:
+    now = [NOW]
+    made, node = LoginTickets(live.run.grant, lambda: BUNDLE, lambda: now[0]), Node("one")
+    made.put(node)  # type: ignore[arg-type]
+    now[0] += timedelta(hours=hours)
+    made.follow(node)  # type: ignore[arg-type]
+    assert len(node.caches) == puts
+
+
+@pytest.mark.parametrize(("hours", "fails"), [(2.1, False), (3.1, True)])
+def test_a_renewal_that_fails_is_no_matter_while_the_old_ones_are_good(
+    live: LiveRun, hours: float, fails: bool
+) -> None:
+    now, given = [NOW], [BUNDLE]
+
+    def fetch() -> TicketBundle:
+        if not given:
+            raise DOWN
+        return given.pop()
+
+    made, node = LoginTickets(live.run.grant, fetch, lambda: now[0]), Node("one")
+    made.put(node)  # type: ignore[arg-type]
+    now[0] += timedelta(hours=hours)
+    with pytest.raises(Outage) if fails else nullcontext():
+        made.follow(node)  # type: ignore[arg-type]
+    assert node.caches == [b"cache"]
 
 
 def test_a_stage_on_one_login_node_asks_for_no_further_tickets(web: Web, cluster: FakeCluster, live: LiveRun) -> None:
