@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -78,6 +79,15 @@ TABLE: dict[tuple[str, str], tuple[frozenset[str], str, Any]] = {
 
 WHO = {"nobody": NOBODY} | {roles[0]: who for who, roles in PEOPLE.items() if len(roles) == 1}
 UNSAFE = [row for row in TABLE if row[0] != "GET"]
+
+
+@pytest.fixture(autouse=True)
+def no_cookie(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A session that one call has begun is no credential of the next, which shows a ticket."""
+    sites = [request.getfixturevalue(name) for name in ("admin", "still_admin") if name in request.fixturenames]
+    yield
+    for site in sites:
+        site.web.http.cookies.clear()
 
 
 def call(admin: Admin, row: tuple[str, str], authorization: str | None, **headers: str) -> Any:
