@@ -12,13 +12,11 @@ from bridge.cli.output import explained, print_json, safe
 from bridge.cli.remote import Server
 from bridge.cli.service import Config
 from bridge.cli.switches import Here, Switches, Target, There
-from bridge.errors import RequestRefused
 from bridge.model import KillScope, KillSwitch
 from bridge.settings import is_bridge_host, load, load_client
 
 app = typer.Typer(help="Kill switches: stop jobs at once, and let them go on again.", no_args_is_help=True)
 
-MAX_REASON = 500
 
 Reason = Annotated[str, typer.Option("--reason", help="For the record; the people it stops never see it.")]
 Issuer = Annotated[str | None, typer.Option("--issuer", help="GitLab's URL; needed where there are several.")]
@@ -138,7 +136,7 @@ def lift(
     config: Config = None,
 ) -> None:
     """Lift a kill switch: what it stopped can be started again; what it ended stays ended."""
-    lifted = _place(server, config).lift(switch_id, _checked(reason))
+    lifted = _place(server, config).lift(switch_id, reason)
     if as_json:
         print_json(asdict(lifted))
         return
@@ -153,7 +151,7 @@ def _place(server: str | None, config: Config) -> Switches:
 
 
 def _throw(place: Switches, target: Target, reason: str, as_json: bool) -> None:
-    thrown = place.throw(target, _checked(reason))
+    thrown = place.throw(target, reason)
     switch = thrown.switch
     if as_json:
         print_json(asdict(switch) | {"new": thrown.new, "live_runs": thrown.live_runs})
@@ -161,14 +159,6 @@ def _throw(place: Switches, target: Target, reason: str, as_json: bool) -> None:
     already = "" if thrown.new else " already"
     ended = "" if thrown.live_runs is None else f"; live runs that web ends now: {thrown.live_runs}"
     typer.echo(f"stopped{already}: {_what(switch)} [{safe(switch.switch_id)}]{ended}")
-
-
-def _checked(reason: str) -> str:
-    if not reason.strip() or len(reason) > MAX_REASON:
-        raise RequestRefused(
-            "kill.reason", "A kill switch needs a reason.", f"Say in 1 to {MAX_REASON} characters why, with --reason."
-        )
-    return reason.strip()
 
 
 def _what(switch: KillSwitch) -> str:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bridge.audit.record import Phase, Record, RecordType
-from bridge.errors import PolicyRefused, RequestRefused
+from bridge.errors import PolicyRefused
 from bridge.people.acts import Acts
 from bridge.people.callers import Caller
+from bridge.people.reason import checked_reason
 from bridge.policy.roles import Role
 from bridge.references import new_reference
 from bridge.register import LinkState, Register
 from bridge.sealed import SealedRegister
-
-MAX_REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +32,12 @@ class AdoptionDesk:
                     "Log in there, look at what the tables say, then run 'ci-bridge db adopt-register' as root.",
                     principal=caller.principal,
                 )
-            if not reason.strip() or len(reason) > MAX_REASON:
-                raise RequestRefused(
-                    "register.reason",
-                    "This needs a reason for the record.",
-                    f"Say why in 1 to {MAX_REASON} characters.",
-                )
+            why = checked_reason(reason, "register.reason", "Taking a register over needs a reason for the record.")
             with self.register.adopt() as (tx, register):
                 detail: dict[str, str | int | bool] = {
                     "act": "register adopted",
                     "by": caller.principal,
-                    "reason": reason.strip(),
+                    "reason": why,
                     "revision": register.revision,
                     "active_links": sum(one.state is LinkState.ACTIVE for one in register.links),
                     "consents": len(register.consents),

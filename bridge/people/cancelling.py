@@ -9,19 +9,16 @@ import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
 
 from bridge.audit.record import RecordType
-from bridge.errors import RequestRefused
 from bridge.lifecycle import require_live
 from bridge.listing import Cancel
 from bridge.model import RunId
 from bridge.people.acts import Acts, act_record
 from bridge.people.callers import Caller
+from bridge.people.reason import checked_reason
 from bridge.policy.roles import Role
 from bridge.references import new_reference
-
-MAX_REASON: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +36,12 @@ class CancelDesk:
         """
         with self.acts.refusals(RecordType.RUN, "cancel", caller.principal):
             caller.require(Role.OPERATOR)
-            cancel = Cancel(run_id, caller.principal, _checked(reason), self.clock())
+            cancel = Cancel(
+                run_id,
+                caller.principal,
+                checked_reason(reason, "run.cancel_reason", "A cancel needs a reason."),
+                self.clock(),
+            )
             with self.acts.ledger.begin() as tx:
                 require_live(tx.run(run_id).state)
                 in_force = tx.cancel_run(cancel)
@@ -48,11 +50,3 @@ class CancelDesk:
                     record = act_record(RecordType.RUN, "cancel", caller.principal, new_reference(), facts)
                     tx.append(dataclasses.replace(record, run_id=run_id))
             return in_force
-
-
-def _checked(reason: str) -> str:
-    if not reason.strip() or len(reason) > MAX_REASON or not reason.isprintable():
-        raise RequestRefused(
-            "run.cancel_reason", "A cancel needs a reason.", f"Say on one line of 1 to {MAX_REASON} characters why."
-        )
-    return reason.strip()

@@ -13,11 +13,10 @@ from bridge.errors import RequestRefused
 from bridge.model import KillScope, KillSwitch
 from bridge.people.acts import Acts
 from bridge.people.callers import Caller
+from bridge.people.reason import checked_reason
 from bridge.policy.roles import Role
 from bridge.references import new_reference
 from bridge.sealed import SealedRegister
-
-MAX_REASON: Final = 500
 
 _BY_NUMBER: Final = frozenset({KillScope.USER, KillScope.PROJECT, KillScope.RUNNER})
 
@@ -86,8 +85,4 @@ class KillDesk:
 
 
 def _checked(reason: str) -> str:
-    if not reason.strip() or len(reason) > MAX_REASON:
-        raise RequestRefused(
-            "kill.reason", "A kill switch needs a reason.", f"Say in 1 to {MAX_REASON} characters why, with --reason."
-        )
-    return reason.strip()
+    return checked_reason(reason, "kill.reason", "A kill switch needs a reason.")

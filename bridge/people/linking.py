@@ -21,6 +21,7 @@ from bridge.errors import Conflict, NotFound, PolicyRefused, RequestRefused
 from bridge.model import PosixAccount
 from bridge.people.acts import Acts, act_record
 from bridge.people.callers import Caller
+from bridge.people.reason import checked_reason
 from bridge.people.tokens import SealedToken, TokenSeal
 from bridge.policy.accounts import AccountRow, AccountRules, check
 from bridge.policy.directory import Directory
@@ -32,7 +33,6 @@ from bridge.sealed import SealedRegister
 FLOW_LIFE: Final = timedelta(minutes=10)
 """From the start page to the confirmation."""
 
-MAX_REASON: Final = 500
 
 MAX_LINKS: Final = 100
 """Of one account, those that have ended too: the register is read whole."""
@@ -175,7 +175,7 @@ class LinkDesk:
                 state=LinkState.PROPOSED,
                 proposed_by=caller.principal,
                 proposed_at=self.clock(),
-                reason=_checked_reason(reason),
+                reason=_why(reason),
             )
             with self.register.begin() as (tx, register):
                 self._require_free(register, issuer, user_id, found.name)
@@ -200,7 +200,7 @@ class LinkDesk:
                     decided_by=caller.principal,
                     decided_at=self.clock(),
                 )
-                self._put(tx, decided, "approved" if approve else "rejected", caller, _checked_reason(reason))
+                self._put(tx, decided, "approved" if approve else "rejected", caller, _why(reason))
             return decided
 
     def end(self, caller: Caller, link_id: str, reason: str) -> Link:
@@ -214,7 +214,7 @@ class LinkDesk:
                 ended = dataclasses.replace(
                     link, state=LinkState.REVOKED, ended_by=caller.principal, ended_at=self.clock()
                 )
-                self._put(tx, ended, "ended", caller, _checked_reason(reason))
+                self._put(tx, ended, "ended", caller, _why(reason))
             return ended
 
     def links(self, caller: Caller) -> tuple[Link, ...]:
@@ -372,9 +372,5 @@ def _flow_used(caller: Caller) -> Conflict:
     )
 
 
-def _checked_reason(reason: str) -> str:
-    if not reason.strip() or len(reason) > MAX_REASON:
-        raise RequestRefused(
-            "link.reason", "This needs a reason for the record.", f"Say why in 1 to {MAX_REASON} characters."
-        )
-    return reason.strip()
+def _why(reason: str) -> str:
+    return checked_reason(reason, "link.reason", "A link needs a reason for the record.")

@@ -122,7 +122,7 @@ class Broker:
         seal, acceptor = Seal(b"s" * 32), FakeAcceptor()
         grant_seal = GrantSeal(seal)
         self.register = SealedRegister(self.ledger, seal, RevisionMark(state / "register-head"))
-        self.policies = state.with_name(f"{state.name}-policies")
+        self.policies = state / "policies"
         self._write(read_files(POLICIES))
         self.active = ActivePolicy(self.policies, self.register, self.ledger, self.clock)
         self.admission = Admission(

@@ -188,7 +188,7 @@ def test_no_secret_is_in_the_database(broker: Broker, tmp_path: Path) -> None:
     refused(lambda: broker.admission.admit(broker.evidence(job_token="glcbt-stolen")))
     broker.engine.dispose()
 
-    everything = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    everything = b"".join(path.read_bytes() for path in tmp_path.glob("bridge.sqlite3*"))
     for secret in (evidence.id_token, evidence.job_token, "glcbt-stolen", admitted.session):
         assert secret.encode() not in everything
     assert admitted.bundle.ccache not in everything

@@ -67,12 +67,12 @@ def test_each_switch_stops_admissions_until_it_is_lifted(
 
 def test_people_read_what_was_stopped_and_why(broker: Broker, config: str) -> None:
     assert "No kill switch" in run("kill", "list", "--config", config).stdout
-    first = run("kill", "user", "101", "--reason", "stolen\x1b[2J", "--config", config).stdout
+    first = run("kill", "user", "101", "--reason", "stolen", "--config", config).stdout
     assert f"stopped: user 101 of {ISSUER} [" in first
     again = run("kill", "user", "101", "--reason", "once more", "--config", config).stdout
     assert "stopped already: " in again
     listed = run("kill", "list", "--config", config).stdout
-    assert "'stolen\\x1b[2J'" in listed
+    assert "'stolen'" in listed
     assert len(listed.splitlines()) == 1
     switch = listed.split()[0]
     assert (
@@ -88,6 +88,8 @@ def test_people_read_what_was_stopped_and_why(broker: Broker, config: str) -> No
         (("kill", "issuer", "gitlab.realm.test", "--reason", "r"), "kill.issuer"),
         (("kill", "all", "--reason", " "), "kill.reason"),
         (("kill", "all", "--reason", "r" * 501), "kill.reason"),
+        (("kill", "all", "--reason", "stolen\x1b[2J"), "kill.reason"),
+        (("kill", "all", "--reason", "stolen\nlifted by bob"), "kill.reason"),
         (("kill", "lift", "NONE", "--reason", "r"), "kill.unknown"),
     ],
 )

@@ -3,6 +3,8 @@
 import json
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -40,7 +42,7 @@ def switch(scope: KillScope = KillScope.USER, switch_id: str = "AAAA-BBBB-CCCC",
 
 def throw(ledger: Ledger, wanted: KillSwitch) -> KillSwitch:
     """Put the very switch in force."""
-    with sealed(ledger).begin() as (tx, _):
+    with sealed(ledger) as register, register.begin() as (tx, _):
         in_force = tx.kill(wanted)
         if in_force is wanted:
             tx.append(kills.record(wanted, "thrown", wanted.actor, wanted.reason))
@@ -49,13 +51,16 @@ def throw(ledger: Ledger, wanted: KillSwitch) -> KillSwitch:
 
 def lift(ledger: Ledger, switch_id: str, actor: str, reason: str) -> KillSwitch:
     """Lift it, as an operator."""
-    desk = KillDesk(sealed(ledger), Acts(ledger), frozenset({GITLAB}), lambda: NOW)
-    return desk.lift(Caller(actor, None, frozenset({Role.OPERATOR})), switch_id, reason)
+    with sealed(ledger) as register:
+        desk = KillDesk(register, Acts(ledger), frozenset({GITLAB}), lambda: NOW)
+        return desk.lift(Caller(actor, None, frozenset({Role.OPERATOR})), switch_id, reason)
 
 
-def sealed(ledger: Ledger) -> SealedRegister:
+@contextmanager
+def sealed(ledger: Ledger) -> Iterator[SealedRegister]:
     """The register of the ledger as a broker that has just started has it."""
-    return SealedRegister(ledger, Seal(b"k" * 32), RevisionMark(Path(tempfile.mkdtemp()) / "register-head"))
+    with tempfile.TemporaryDirectory() as directory:
+        yield SealedRegister(ledger, Seal(b"k" * 32), RevisionMark(Path(directory) / "register-head"))
 
 
 def test_a_switch_comes_back_as_it_was_thrown_until_it_is_lifted(ledger: Ledger) -> None:
