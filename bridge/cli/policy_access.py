@@ -38,7 +38,10 @@ Groups = Annotated[
 @app.command()
 @explained
 def matrix(directory: Directory = Path("policies"), ask_directory: Groups = False, as_json: AsJson = False) -> None:
-    """Show what everybody may do, as which account, under which conditions and limits."""
+    """Show what everybody of a policy directory may do, as which account, under which conditions and limits.
+
+    Links that people made are not in the directory: GET /v1/admin/bundles/active/matrix counts them too.
+    """
     found = _matrix(directory, ask_directory=ask_directory)
     _print(found, summaries(found), as_json=as_json)
 

@@ -13,13 +13,15 @@ from bridge.model import EvidenceLevel, PosixAccount
 from bridge.policy.board import Board
 from bridge.policy.bundle import Bundle
 from bridge.policy.grid import Grid, Outcome
-from bridge.policy.links import Link, people_of
+from bridge.policy.linked import NO_LINKS
 from bridge.policy.merging import merged
+from bridge.policy.pairings import Pairing, people_of
 from bridge.policy.reach import Reach, TooWide, own
 from bridge.policy.reading import Rule, rules
 from bridge.policy.rehearsal import Stage, Subject
 from bridge.policy.situations import Choice, Space, shown, space
 from bridge.policy.truth import truths
+from bridge.register import Register
 
 MOST_SITUATIONS: Final = 2**20
 """Above this the matrix is over a selection of the situations."""
@@ -34,7 +36,7 @@ _JOB_TOKEN: Final = json.dumps(EvidenceLevel.INTROSPECTED.value)
 class Person:
     """A row of the matrix: a GitLab user, and one account that their jobs may run as."""
 
-    link: Link
+    pairing: Pairing
     cells: Mapping[Outcome, int] = field(repr=False)
     """Situations of the matrix's board by outcome.
 
@@ -45,7 +47,7 @@ class Person:
     @property
     def subject(self) -> Subject:
         """The user and the account."""
-        return self.link.subject
+        return self.pairing.subject
 
     def outcome(self, number: int) -> Outcome | None:
         """The decision in situation ``number``; None where there is none, see ``cells``."""
@@ -84,14 +86,15 @@ def matrix(
     today: date,
     *,
     directory: Mapping[str, PosixAccount] | None = None,
+    register: Register = NO_LINKS,
     most: int = MOST_SITUATIONS,
 ) -> Matrix:
     """The matrix of ``bundle``; ``today`` is the day of the usual job.
 
-    ``directory`` has the accounts with their groups; without it, belonging to a group is part of a situation. Where
-    there are more than ``most`` situations, it is over a selection.
+    ``directory`` has the accounts with their groups; without it, belonging to a group is part of a situation.
+    ``register`` has the links that people made. Where there are more than ``most`` situations, it is over a selection.
     """
-    return matrices([bundle], today, directory=directory, most=most)[0]
+    return matrices([bundle], today, directory=directory, register=register, most=most)[0]
 
 
 def matrices(
@@ -99,27 +102,29 @@ def matrices(
     today: date,
     *,
     directory: Mapping[str, PosixAccount] | None = None,
+    register: Register = NO_LINKS,
     most: int = MOST_SITUATIONS,
 ) -> tuple[Matrix, ...]:
-    """One matrix for each bundle, all over the same situations, so that they can be compared."""
+    """One matrix for each bundle, over the same situations and with the same links, so that they can be compared."""
     all_rules = [rules(bundle) for bundle in bundles]
     first = space(bundles, itertools.chain.from_iterable(all_rules), today, ask_groups=directory is None)
-    links = [people_of(bundle, directory) for bundle in bundles]
+    pairings = [people_of(bundle, directory, register) for bundle in bundles]
     reaches = [_reach(first, Stage.of(bundle, today), some) for bundle, some in zip(bundles, all_rules, strict=True)]
-    subjects = [[link.subject for link in some] for some in links]
+    subjects = [[pairing.subject for pairing in some] for some in pairings]
     where = merged(first, list(zip(bundles, reaches, subjects, strict=True)))
     reaches = [Reach(where, reach.stage, reach.truths) for reach in reaches]
     sides = list(zip(reaches, subjects, strict=True))
     board = _board(where, sides, min(most, _MOST_CELLS // _looks(sides)))
     possible = _possible(where, board)
+    grids = (Grid(bundle, register, reach, board, possible) for bundle, reach in zip(bundles, reaches, strict=True))
     return tuple(
-        Matrix(bundle, reach.stage, where, board, possible, _people(Grid(bundle, reach, board, possible), some))
-        for bundle, reach, some in zip(bundles, reaches, links, strict=True)
+        Matrix(bundle, reach.stage, where, board, possible, _people(grid, some))
+        for bundle, reach, some, grid in zip(bundles, reaches, pairings, grids, strict=True)
     )
 
 
-def _people(grid: Grid, links: Iterable[Link]) -> tuple[Person, ...]:
-    return tuple(Person(link, grid.row(link)) for link in links)
+def _people(grid: Grid, pairings: Iterable[Pairing]) -> tuple[Person, ...]:
+    return tuple(Person(pairing, grid.row(pairing)) for pairing in pairings)
 
 
 def _looks(sides: Iterable[tuple[Reach, Sequence[Subject]]]) -> int:

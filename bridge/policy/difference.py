@@ -18,8 +18,10 @@ from bridge.policy.analysis import Matrix, Person, matrices
 from bridge.policy.bundle import Bundle
 from bridge.policy.changes import Change, changes
 from bridge.policy.grid import Outcome
+from bridge.policy.linked import NO_LINKS
 from bridge.policy.summary import open_cells
 from bridge.policy.words import phrase
+from bridge.register import Register
 
 _MOST_NAMED = 6
 
@@ -100,10 +102,14 @@ class Difference:
 
 
 def difference(
-    old: Bundle, new: Bundle, today: date, directory: Mapping[str, PosixAccount] | None = None
+    old: Bundle,
+    new: Bundle,
+    today: date,
+    directory: Mapping[str, PosixAccount] | None = None,
+    register: Register = NO_LINKS,
 ) -> Difference:
-    """What ``new`` changes; ``today`` and ``directory`` as for ``analysis.matrix``."""
-    before, after = matrices([old, new], today, directory=directory)
+    """What ``new`` changes; ``today``, ``directory`` and ``register`` as for ``analysis.matrix``."""
+    before, after = matrices([old, new], today, directory=directory, register=register)
     found = changes(old, new)
     return Difference(
         old=old.content_hash,

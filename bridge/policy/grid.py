@@ -13,10 +13,11 @@ from bridge.model import Limits
 from bridge.policy.board import Board
 from bridge.policy.bundle import Bundle
 from bridge.policy.engine import Engine
-from bridge.policy.links import DECIDE, Link
+from bridge.policy.pairings import DECIDE, Pairing
 from bridge.policy.reach import Reach
 from bridge.policy.reading import Rule
 from bridge.policy.rehearsal import AFTER_POLICIES, Subject, settle
+from bridge.register import Register
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +39,9 @@ class Outcome:
 class Grid:
     """One bundle's side of a board, and what is known of people who look alike to its policies."""
 
-    def __init__(self, bundle: Bundle, reach: Reach, board: Board, possible: int) -> None:
+    def __init__(self, bundle: Bundle, register: Register, reach: Reach, board: Board, possible: int) -> None:
         self._bundle = bundle
+        self._register = register
         self._engine = Engine(bundle)
         self._stage = reach.stage
         self._board = board
@@ -47,32 +49,32 @@ class Grid:
         self._tables = tuple(reach.truths.values())
         self._parts = [self._apart(truth.variables) for truth in self._tables]
         self._requests = self._apart(AFTER_POLICIES)
-        self._links = self._apart(DECIDE)
+        self._deciding = self._apart(DECIDE)
         self._masks: dict[tuple[int, object], tuple[int, int]] = {}
         self._known: dict[object, Mapping[Outcome, int]] = {}
         self._rows: dict[object, Mapping[Outcome, int]] = {}
 
-    def row(self, link: Link) -> Mapping[Outcome, int]:
+    def row(self, pairing: Pairing) -> Mapping[Outcome, int]:
         """The situations of one user and account by outcome; who looks alike gets the same object."""
-        looks = tuple(truth.looks(link.subject) for truth in self._tables)
-        parts = tuple(self._applying(link))
+        looks = tuple(truth.looks(pairing.subject) for truth in self._tables)
+        parts = tuple(self._applying(pairing))
         if (looks, parts) not in self._rows:
-            self._rows[looks, parts] = self._joined(looks, link.subject, parts)
+            self._rows[looks, parts] = self._joined(looks, pairing.subject, parts)
         return self._rows[looks, parts]
 
-    def _applying(self, link: Link) -> Iterator[tuple[int, str | None]]:
+    def _applying(self, pairing: Pairing) -> Iterator[tuple[int, str | None]]:
         """Where the user's jobs run as this account, and with which code the account itself is refused there."""
-        for number, part in enumerate([self._board.all] if link.plain else self._links):
-            question = self._stage.question(link.subject, self._board.first(part))
-            if link.used_by(self._bundle.accounts, question.identity):
-                yield (-1 if link.plain else number), link.refused(self._bundle, question)
+        for number, part in enumerate([self._board.all] if pairing.plain else self._deciding):
+            question = self._stage.question(pairing.subject, self._board.first(part))
+            if pairing.used_by(self._bundle.accounts, question.identity):
+                yield (-1 if pairing.plain else number), pairing.refused(self._bundle, self._register, question)
 
     def _joined(
         self, looks: object, subject: Subject, parts: Iterable[tuple[int, str | None]]
     ) -> Mapping[Outcome, int]:
         found: dict[Outcome, int] = {}
         for number, code in parts:
-            part = self._possible & (self._board.all if number < 0 else self._links[number])
+            part = self._possible & (self._board.all if number < 0 else self._deciding[number])
             for outcome, cells in ({Outcome(code): part} if code else self._decided(looks, subject)).items():
                 if cells & part:
                     found[outcome] = found.get(outcome, 0) | cells & part

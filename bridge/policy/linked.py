@@ -1,21 +1,23 @@
 """Which account a GitLab user has: by a team or row of ``accounts.toml``, a link, or a trusted provider's word.
 
 A team's account stands alone. All others that say something must say the same, since a second answer means that one of
-them is wrong. The account is looked
-up afresh each time, and must still be what was pinned.
+them is wrong. The account is looked up afresh each time, and must still be what was pinned.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date
+from typing import Final
 
 from bridge.errors import PolicyRefused
 from bridge.model import Identity, PosixAccount
 from bridge.policy.accounts import AccountRow, AccountRules, Vouched, check, not_mapped
 from bridge.policy.calendar import over
 from bridge.policy.directory import Directory
-from bridge.register import Link, LinkMethod, Register
+from bridge.register import FIRST_REVISION, Link, LinkMethod, Register
+
+NO_LINKS: Final = Register(FIRST_REVISION)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +37,34 @@ def resolve(rules: AccountRules, directory: Directory, register: Register, ident
     ``today`` is the site's date. Raises PolicyRefused ``account.not_mapped``, ``account.expired``,
     ``account.conflict``, and those of ``accounts.check``; Outage when the directory does not answer.
     """
+    vouched = rules.vouched(identity.issuer, identity.user_identities)
+    return resolve_vouched(rules, directory, register, identity, vouched, today)
+
+
+def resolve_vouched(
+    rules: AccountRules,
+    directory: Directory,
+    register: Register,
+    identity: Identity,
+    vouched: Vouched | None,
+    today: date,
+) -> Mapped:
+    """As ``resolve``, where it is known already what a trusted provider says of the person."""
     team = rules.teams.of(identity)
     if team is not None:
         row = AccountRow(identity.issuer, identity.user_id, team.account, team.uid, team.expires)
         return _pinned(rules, directory, row, today)
-    return _own(rules, directory, register, identity, today)
+    return _own(rules, directory, register, identity, vouched, today)
+
+
+def counts(rules: AccountRules, link: Link, vouched: Vouched | None) -> bool:
+    """Whether policy still takes a link of this kind; one from a provider only while the provider says so still."""
+    takes = {
+        LinkMethod.SELF_SERVICE: rules.self_service,
+        LinkMethod.ADMIN: rules.admin_links,
+        LinkMethod.PROVIDER: vouched is not None,
+    }
+    return takes[link.method]
 
 
 def _pinned(rules: AccountRules, directory: Directory, row: AccountRow, today: date) -> Mapped:
@@ -50,12 +75,20 @@ def _pinned(rules: AccountRules, directory: Directory, row: AccountRow, today: d
     return Mapped(account, None)
 
 
-def _own(rules: AccountRules, directory: Directory, register: Register, identity: Identity, today: date) -> Mapped:
+def _own(
+    rules: AccountRules,
+    directory: Directory,
+    register: Register,
+    identity: Identity,
+    vouched: Vouched | None,
+    today: date,
+) -> Mapped:
     row = rules.rows.get((identity.issuer, identity.user_id))
     if row is not None:
         _require_time(row, today)
-    vouched = rules.vouched(identity.issuer, identity.user_identities)
-    link = _counting(rules, register.active_link(identity.issuer, identity.user_id), vouched)
+    link = register.active_link(identity.issuer, identity.user_id)
+    if link is not None and not counts(rules, link, vouched):
+        link = None
     names = {one.account for one in (row, link) if one is not None} | ({vouched.account} if vouched else set())
     if not names:
         raise not_mapped(identity.issuer, identity.user_id)
@@ -82,18 +115,6 @@ def _require_time(row: AccountRow, today: date) -> None:
             account=row.account,
             user_id=row.user_id,
         )
-
-
-def _counting(rules: AccountRules, link: Link | None, vouched: Vouched | None) -> Link | None:
-    """The link, where policy still takes its kind; one from a provider only while the provider says so still."""
-    if link is None:
-        return None
-    takes = {
-        LinkMethod.SELF_SERVICE: rules.self_service,
-        LinkMethod.ADMIN: rules.admin_links,
-        LinkMethod.PROVIDER: vouched is not None,
-    }
-    return link if takes[link.method] else None
 
 
 def _conflict(identity: Identity, names: set[str]) -> PolicyRefused:

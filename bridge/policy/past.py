@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from typing import Final
 
 from bridge.errors import BridgeError
 from bridge.model import PosixAccount, SlurmPlan
 from bridge.policy.bundle import Bundle
 from bridge.policy.cases import ALLOWED
 from bridge.policy.engine import Engine
-from bridge.policy.linked import resolve
+from bridge.policy.linked import NO_LINKS, resolve
 from bridge.policy.question import Question
-from bridge.register import FIRST_REVISION, Register
+from bridge.register import Register
 
-NO_LINKS: Final = Register(FIRST_REVISION)
 """Where only the bundle's own rows and teams are asked."""
 
 OTHER_ACCOUNT = "other_account"

@@ -91,7 +91,7 @@ def lines(found: Sequence[Summary], clusters: Iterable[str]) -> list[str]:
 
 
 def _summary(person: Person, access: tuple[Access, ...]) -> Summary:
-    subject, link = person.subject, person.link
+    subject, pairing = person.subject, person.pairing
     refused: dict[str, set[str]] = {}
     for outcome in person.cells:
         if not outcome.allowed:
@@ -101,8 +101,8 @@ def _summary(person: Person, access: tuple[Access, ...]) -> Summary:
         user_id=subject.user_id,
         account=subject.account.name,
         uid=subject.account.uid,
-        projects=tuple(sorted(link.team.projects)) if link.team else (),
-        expires=None if link.expires is None else link.expires.isoformat(),
+        projects=tuple(sorted(pairing.team.projects)) if pairing.team else (),
+        expires=None if pairing.expires is None else pairing.expires.isoformat(),
         access=access,
         refused={code: tuple(sorted(names)) for code, names in sorted(refused.items())},
     )

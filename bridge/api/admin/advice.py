@@ -120,17 +120,22 @@ def trial(files: Files) -> dict[str, Any]:
     return {"ok": all(one.passed for one in results), "content_hash": bundle.content_hash, "cases": cases}
 
 
-def compared(old: Files, new: Files) -> dict[str, Any]:
+async def links(person: Asker) -> Register:
+    """Return the links that people made, for callers with a role."""
+    return await reading(person, lambda view: view.register())
+
+
+def compared(old: Files, new: Files, register: Register) -> dict[str, Any]:
     """Say what one bundle changes over another, in words and as data."""
     before, after = checked_bundle(old), checked_bundle(accepted(new))
-    what = difference(before, after, _today(after))
+    what = difference(before, after, _today(after), register=register)
     return what.to_json() | {"lines": what.lines()}
 
 
-def access(files: Files, wanted: Callable[[Summary], bool]) -> dict[str, Any]:
+def access(files: Files, register: Register, wanted: Callable[[Summary], bool]) -> dict[str, Any]:
     """Say who may do what by a bundle: the rows of the access matrix that are wanted."""
     bundle = checked_bundle(files)
-    whole = matrix(bundle, _today(bundle))
+    whole = matrix(bundle, _today(bundle), register=register)
     return {
         "content_hash": bundle.content_hash,
         "complete": whole.complete,

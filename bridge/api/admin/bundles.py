@@ -195,24 +195,24 @@ async def test(name: Name, person: Person, request: Request) -> Any:
 async def diff(name: Name, person: Person, request: Request, against: Annotated[Hash | None, Query()] = None) -> Any:
     """Say what a bundle changes over the one in force, or over another."""
     old = against or advice.ACTIVE
-    known = await advice.found(person, name, old)
-    return await advice.worked_out(request, lambda: advice.compared(known.files(old), known.files(name)))
+    known, register = await advice.found(person, name, old), await advice.links(person)
+    return await advice.worked_out(request, lambda: advice.compared(known.files(old), known.files(name), register))
 
 
 @router.get("/{name}/matrix", response_model=Access, operation_id="get_bundle_matrix")
 async def matrix(name: Name, person: Person, request: Request) -> Any:
     """Say who may do what."""
-    known = await advice.found(person, name)
-    return await advice.worked_out(request, lambda: advice.access(known.files(name), lambda one: True))
+    known, register = await advice.found(person, name), await advice.links(person)
+    return await advice.worked_out(request, lambda: advice.access(known.files(name), register, lambda one: True))
 
 
 @router.get("/{name}/who-can", response_model=Access, operation_id="who_can")
 async def who_can(name: Name, person: Person, request: Request, account: Annotated[AccountName, Query()]) -> Any:
     """Say who may ever run as an account."""
-    known = await advice.found(person, name)
+    known, register = await advice.found(person, name), await advice.links(person)
     return await advice.worked_out(
         request,
-        lambda: advice.access(known.files(name), lambda one: one.account == account and bool(one.access)),
+        lambda: advice.access(known.files(name), register, lambda one: one.account == account and bool(one.access)),
     )
 
 
@@ -225,11 +225,12 @@ async def what_can(
     issuer: Annotated[Url | None, Query()] = None,
 ) -> Any:
     """Say all that a GitLab user may do."""
-    known = await advice.found(person, name)
-    return await advice.worked_out(
-        request,
-        lambda: advice.access(known.files(name), lambda one: one.user_id == user_id and issuer in (None, one.issuer)),
-    )
+    known, register = await advice.found(person, name), await advice.links(person)
+
+    def wanted(one: Summary) -> bool:
+        return one.user_id == user_id and issuer in (None, one.issuer)
+
+    return await advice.worked_out(request, lambda: advice.access(known.files(name), register, wanted))
 
 
 @router.get("/{name}/replay", response_model=Replay, operation_id="replay_bundle")
@@ -256,8 +257,8 @@ async def test_files(body: Draft, member: Reader, request: Request) -> Any:
 async def diff_files(body: Comparison, person: Person, request: Request) -> Any:
     """Say what files that are nowhere kept change over the bundle in force, or over another."""
     old = body.against or advice.ACTIVE
-    known = await advice.found(person, old)
-    return await advice.worked_out(request, lambda: advice.compared(known.files(old), body.files))
+    known, register = await advice.found(person, old), await advice.links(person)
+    return await advice.worked_out(request, lambda: advice.compared(known.files(old), body.files, register))
 
 
 @router.post("/replay", response_model=Replay, operation_id="replay_files", dependencies=CHANGES)

@@ -61,7 +61,7 @@ def agrees(found: Matrix, person: Person, number: int) -> None:
         return
     question = found.stage.question(person.subject, found.board.at(number))
     team = found.bundle.accounts.teams.of(question.identity)
-    assert (cell is not None) is (team == person.link.team)
+    assert (cell is not None) is (team == person.pairing.team)
     if cell is not None:
         code, policies, limits = decided(found.bundle, question)
         assert (cell.code, cell.limits) == (code, limits)
@@ -95,7 +95,7 @@ def test_every_situation_of_a_person_has_one_outcome(shipped: Matrix) -> None:
             assert cells
             assert not union & cells
             union |= cells
-        if person.link.plain:
+        if person.pairing.plain:
             assert union == shipped.possible
 
 
