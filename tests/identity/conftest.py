@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine
 
-from bridge.db.engine import open_database
-from bridge.db.migrate import upgrade
+from tests.migrated import open_migrated
 from tests.unit.db import postgresql
 
 
@@ -25,7 +24,6 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Engine]:
 
 
 def _migrated(url: str) -> Iterator[Engine]:
-    engine = open_database(url)
-    upgrade(engine)
+    engine = open_migrated(url)
     yield engine
     engine.dispose()

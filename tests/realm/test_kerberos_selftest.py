@@ -12,14 +12,13 @@ from bridge_side import LOGIN, MDS1, REALM_NAME, bridge_network
 
 from bridge.audit.log import Writer
 from bridge.broker.selftest import BAD_SECONDS, GOOD_SECONDS, Expectations, SelfTest
-from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
-from bridge.db.migrate import upgrade
 from bridge.errors import BridgeError, Defect, Outage
 from bridge.kerberos.clock import kdc_ahead_seconds
 from bridge.kerberos.probe import probing
 from realm import Realm
 from realm.principals import BRIDGE_HTTP, DELEGATION_TARGETS
+from tests.migrated import open_migrated
 
 KIND = Kind("self-test", transition=True, targets=DELEGATION_TARGETS)
 UNLISTED = (f"krbtgt/{REALM_NAME}", BRIDGE_HTTP)
@@ -48,8 +47,7 @@ def here(realm: Realm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Realm]:
 @pytest.fixture
 def ledger(tmp_path: Path) -> SqlLedger:
     """A ledger of its own."""
-    engine = open_database(f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
-    upgrade(engine)
+    engine = open_migrated(f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
     return SqlLedger(engine, Writer.new("broker@test"))
 
 

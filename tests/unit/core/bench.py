@@ -28,9 +28,7 @@ from bridge.broker.runs_desk import RunOps
 from bridge.broker.server import BrokerServer, listen
 from bridge.cluster.poller import Poller
 from bridge.cluster.pool import LoginPool
-from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
-from bridge.db.migrate import upgrade
 from bridge.errors import BridgeError
 from bridge.model import Evidence, JobFacts, PosixAccount, UnverifiedToken
 from bridge.oidc.people import PeopleVerifier, Provider
@@ -61,6 +59,7 @@ from bridge.standing import RegisterCache
 from bridge.ticketing import ClaimBook, TicketDesk
 from runner import wire
 from tests.fakes import REALM, FakeAcceptor, FakeCluster, FakeDirectory, FakeImpersonator, FakeJobCheck, FakeSignIn
+from tests.migrated import open_migrated
 
 CHECKOUT = Path(__file__).parents[3]
 POLICIES = CHECKOUT / "policies"
@@ -112,8 +111,7 @@ class Broker:
     """The broker's parts, put together as ``broker.main`` does."""
 
     def __init__(self, database: str, key: RSAPrivateKey, state: Path) -> None:
-        self.engine = open_database(database)
-        upgrade(self.engine)
+        self.engine = open_migrated(database)
         self.ledger = SqlLedger(self.engine, Writer.new("broker@bench"))
         self.key = key
         self.clock = Clock()

@@ -12,11 +12,10 @@ import pytest
 
 from bridge.audit.log import Writer
 from bridge.broker.selftest import AWAY_SECONDS, BAD_SECONDS, GOOD_SECONDS, Expectations, Questions, SelfTest
-from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
-from bridge.db.migrate import upgrade
 from bridge.errors import BridgeError, Outage
 from bridge.kerberos.probe import Reply
+from tests.migrated import open_migrated
 
 LISTED, OTHER = ("host/login@R", "lustre_mds/mds1@R"), ("krbtgt/R@R", "HTTP/bridge@R")
 EXPECTED = Expectations(LISTED, OTHER, ["root@R"], None)
@@ -72,8 +71,7 @@ class Answers:
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
     """A bench with a ledger of its own."""
-    engine = open_database(f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
-    upgrade(engine)
+    engine = open_migrated(f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
     return Bench(SqlLedger(engine, Writer.new("broker@test")))
 
 

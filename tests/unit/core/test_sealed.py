@@ -21,13 +21,13 @@ from bridge.audit.log import Writer
 from bridge.audit.record import Phase, Record, RecordType
 from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
-from bridge.db.migrate import upgrade
 from bridge.errors import Defect, Outage
 from bridge.proposals import ActivationKind, ProposalState
 from bridge.register import ConsentMode, LinkState, ProjectRef, Register, RegisterHead
 from bridge.seal import Seal
 from bridge.sealed import SealedRegister, digest
 from bridge.sealmark import RevisionMark
+from tests.migrated import open_migrated
 from tests.register_example import (
     ADA,
     CONTENT,
@@ -60,8 +60,7 @@ class Site:
     def __init__(self, directory: Path) -> None:
         self.path = directory / "bridge.db"
         self._directory = directory
-        self._engines = [open_database(f"sqlite:///{self.path}")]
-        upgrade(self._engines[0])
+        self._engines = [open_migrated(f"sqlite:///{self.path}")]
 
     def broker(self, name: str = "a", key: bytes = KEY) -> SealedRegister:
         """Start a broker of that name, or start it again: it knows its key and its mark, and nothing else."""

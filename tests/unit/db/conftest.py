@@ -10,9 +10,8 @@ from ledger_example import NOW
 from sqlalchemy import Engine, create_engine, make_url, text
 
 from bridge.audit.log import Writer
-from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
-from bridge.db.migrate import upgrade
+from tests.migrated import open_migrated
 
 _NUMBERS = itertools.count()
 
@@ -42,8 +41,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def engine(url: str) -> Iterator[Engine]:
     """A migrated database."""
-    engine = open_database(url)
-    upgrade(engine)
+    engine = open_migrated(url)
     yield engine
     engine.dispose()
 

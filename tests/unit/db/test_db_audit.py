@@ -20,8 +20,8 @@ from bridge.audit.merkle import leaf_hash, root_of
 from bridge.audit.record import Phase, Record, RecordType
 from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
-from bridge.db.migrate import upgrade
 from bridge.errors import Defect
+from tests.migrated import open_migrated
 
 
 def verdict(ledger: Ledger) -> Verdict:
@@ -187,8 +187,7 @@ def test_eight_writers_leave_no_gap(url: str, engine: Engine) -> None:
 def test_two_processes_accept_each_token_once(tmp_path: Path) -> None:
     jobs = 60
     url = f"sqlite:///{tmp_path / 'bridge.db'}"
-    engine = open_database(url)
-    upgrade(engine)
+    engine = open_migrated(url)
     command = [sys.executable, str(Path(__file__).with_name("presenter.py")), url]
     presenters = [
         subprocess.Popen([*command, letter, str(jobs)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -213,8 +212,7 @@ def test_two_processes_accept_each_token_once(tmp_path: Path) -> None:
 @pytest.mark.threat("T7")
 def test_a_writer_that_is_killed_leaves_whole_transactions_only(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'bridge.db'}"
-    engine = open_database(url)
-    upgrade(engine)
+    engine = open_migrated(url)
     command = [sys.executable, str(Path(__file__).with_name("presenter.py")), url, "a", "100000"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
