@@ -42,11 +42,17 @@ CacheName = Annotated[str, StringConstraints(pattern=r"^FILE:/[A-Za-z0-9_./-]*%\
 """A ccache name of type FILE with ``%{uid}`` in it (MIT krb5, parameter expansion of default_ccache_name)."""
 
 
+_COLLECTIONS: Final = ("KEYRING:persistent:%{uid}", "KCM:%{uid}")
+
+
 def _node_cache(name: str) -> str:
+    if name in _COLLECTIONS:
+        return name
     kind, colon, path = name.partition(":")
     if not colon or kind not in ("FILE", "DIR"):
         raise ValueError(
-            "a cache on compute nodes is of type FILE or DIR; the node agent writes no KEYRING, KCM or other type"
+            f"a cache on compute nodes is of type FILE or DIR, or {' or '.join(_COLLECTIONS)}, in which the node agent "
+            "itself names the cache; it writes none of another type"
         )
     if "%{uid}" not in path or "%" in path.replace("%{uid}", ""):
         raise ValueError("the cache's name must have %{uid} in it, and no other parameter")
@@ -58,4 +64,5 @@ def _node_cache(name: str) -> str:
 
 
 NodeCacheName = Annotated[str, AfterValidator(_node_cache)]
-"""A ccache name for compute nodes, which ``runner.node.place`` accepts: ``FILE:/tmp/krb5cc_%{uid}``, ``DIR:...``."""
+"""A ccache name for compute nodes, which ``runner.node.caches`` accepts: ``FILE:/tmp/krb5cc_%{uid}``, ``DIR:...``, or
+a collection of the user's."""

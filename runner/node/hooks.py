@@ -7,9 +7,9 @@ import subprocess
 import time
 
 from runner.node import asking, lustre
+from runner.node.caches import cache
 from runner.node.job import SlurmJob
 from runner.node.markers import Marker, Markers, boot_id
-from runner.node.place import Place
 from runner.node.settings import Settings
 
 SYNC_SECONDS = 8.0
@@ -29,7 +29,7 @@ def prolog(settings: Settings, job: SlurmJob) -> str:
         if error.ours:
             return f"job {job.job_id}: its run is over ({error}), no tickets"
         return f"job {job.job_id} is not the bridge's, nothing done"
-    place = Place(bundle.name, settings.cache_directories, job.uid)
+    place = cache(settings, bundle.name, job.uid)
     markers = Markers(settings.state_directory, job.uid)
     with markers.locked():
         markers.put(Marker(job.job_id, bundle.name, time.time(), bundle.end, boot_id()))
@@ -40,15 +40,19 @@ def prolog(settings: Settings, job: SlurmJob) -> str:
 def epilog(settings: Settings, job: SlurmJob) -> str:
     """Remove the job's tickets unless another job of the uid needs them here; returns what to log."""
     markers = Markers(settings.state_directory, job.uid)
-    marker = markers.get(job.job_id)
-    if marker is None:
+    if markers.get(job.job_id) is None:
         return f"job {job.job_id} has no tickets here, nothing done"
     _sync()
     with markers.locked():
-        markers.remove(job.job_id)
-        if markers.needed(time.time()):
+        marker = markers.get(job.job_id)
+        if marker is None:
+            return f"job {job.job_id}: a refresh has removed its tickets"
+        if markers.needed(time.time(), without=[marker]):
+            markers.remove(job.job_id)
             return f"job {job.job_id}: tickets of uid {job.uid} kept for another job"
+        # What can't be removed now is still on the list then, and the next refresh tries again.
         removed = clear(settings, marker, job.uid)
+        markers.remove(job.job_id)
     told = asking.tell_released(settings, job.job_id, job.uid)
     return f"job {job.job_id}: tickets {'removed' if removed else 'were gone'}, bridge {'told' if told else 'not told'}"
 
@@ -56,7 +60,7 @@ def epilog(settings: Settings, job: SlurmJob) -> str:
 def clear(settings: Settings, marker: Marker, uid: int) -> bool:
     """Have Lustre forget the user, and remove the cache; tells if it was there. To be called under the uid's lock."""
     lustre.flush(uid, settings.tool_directories)
-    return Place(marker.cache, settings.cache_directories, uid).remove()
+    return cache(settings, marker.cache, uid).remove()
 
 
 def _sync() -> None:

@@ -20,7 +20,7 @@ _RENAME_EXCHANGE = 2
 
 
 class BadPlace(Exception):
-    """A cache must not be written there."""
+    """A cache must not be there, or can't be put there or taken away."""
 
 
 class Place:

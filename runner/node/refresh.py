@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 
 from runner.node import asking, hooks
+from runner.node.caches import cache
 from runner.node.markers import Marker, Markers, alone, boot_id, uids
-from runner.node.place import BadPlace, Place
+from runner.node.place import BadPlace
 from runner.node.presence import Presence
 from runner.node.settings import Settings
 
@@ -50,19 +51,36 @@ def _reap(settings: Settings, uid: int, presence: Presence) -> list[str]:
     gone = [marker for marker in markers.all() if _is_gone(marker, boot, now, presence)]
     if not gone:
         return []
+    trouble: list[str] = []
     with markers.locked():
         # A prolog that has come in between has written another marker of the same name: a requeued job.
         removed = [marker for marker in gone if markers.get(marker.job_id) == marker]
         kept = markers.needed(now, without=removed)
         if not kept:
-            for one in {marker.cache: marker for marker in removed}.values():
-                hooks.clear(settings, one, uid)
+            trouble = _clear(settings, uid, removed, now)
         for marker in removed:
             markers.remove(marker.job_id)
-    for marker in () if kept else removed:
+    for marker in () if kept or trouble else removed:
         asking.tell_released(settings, marker.job_id, uid)
     what = "kept for another job" if kept else "removed"
-    return [f"job {marker.job_id} is not here any more: tickets of uid {uid} {what}" for marker in removed]
+    said = [f"job {marker.job_id} is not here any more: tickets of uid {uid} {what}" for marker in removed]
+    return trouble or said
+
+
+def _clear(settings: Settings, uid: int, removed: list[Marker], now: float) -> list[str]:
+    """Remove the caches of these markers; returns what went wrong with tickets that have ended meanwhile.
+
+    While they are good it is raised, and the next tick tries again.
+    """
+    trouble = []
+    for one in {marker.cache: marker for marker in removed}.values():
+        try:
+            hooks.clear(settings, one, uid)
+        except (BadPlace, OSError) as error:
+            if any(marker.end > now for marker in removed):
+                raise
+            trouble.append(f"job {one.job_id} is not here any more, and what its ended tickets left stays: {error}")
+    return trouble
 
 
 def _is_gone(marker: Marker, boot: str, now: float, presence: Presence) -> bool:
@@ -98,7 +116,7 @@ def _renew(settings: Settings, uid: int) -> list[str]:
 def _place(settings: Settings, uid: int, asked: Marker, bundle: asking.Bundle) -> str:
     """Put new tickets in the place of the old, unless the job has ended meanwhile."""
     markers, now = Markers(settings.state_directory, uid), time.time()
-    place = Place(bundle.name, settings.cache_directories, uid)
+    place = cache(settings, bundle.name, uid)
     with markers.locked():
         if markers.get(asked.job_id) != asked:
             return f"job {asked.job_id} ended while its tickets were renewed, nothing written"

@@ -17,12 +17,16 @@ _SCHEMA: dict[str, type] = {
     "keytab": str,
     "node": str,
     "cache_directories": list,
+    "cache_collections": list,
     "state_directory": str,
     "refusal_directory": str,
     "min_uid": int,
     "comment_prefix": str,
     "tool_directories": list,
 }
+
+COLLECTIONS = ("KEYRING:persistent:%{uid}", "KCM:%{uid}")
+"""Collections of a user's caches that are no files, and that can be allowed."""
 
 TOOL_DIRECTORIES = ["/usr/bin", "/bin", "/usr/local/bin"]
 
@@ -33,7 +37,8 @@ class Settings:
     bridge_url: ``https://host[:port]``. bridge_principal: whom the bridge must prove to be; ``HTTP/<host>`` in the
     default realm unless given. ca_file: PEM file of the authority that signed the bridge's certificate. keytab: holds
     this node's ``host/`` key. node: fully qualified name of this node. cache_directories: where a ticket cache may be
-    written; ``%{uid}`` stands for the user's. state_directory: remembers which jobs have a cache here, over a boot if
+    written; ``%{uid}`` stands for the user's. cache_collections: which of COLLECTIONS may be written to; none unless
+    given. state_directory: remembers which jobs have a cache here, over a boot if
     the caches outlive one. refusal_directory: where the job's wrapper looks for a word from the Prolog; the wrapper
     knows the default only. min_uid: no cache is written for a lower uid. comment_prefix: a job whose comment begins
     with it is the bridge's, where its name is not known. tool_directories: where scontrol, squeue and lfs are.
@@ -49,6 +54,8 @@ class Settings:
         self.node = str(values.get("node", "")) or socket.getfqdn(os.uname().nodename)
         directories = values.get("cache_directories", ["/tmp"])
         self.cache_directories = [str(entry) for entry in directories] if isinstance(directories, list) else []
+        collections = values.get("cache_collections", [])
+        self.cache_collections = [str(entry) for entry in collections] if isinstance(collections, list) else []
         self.state_directory = str(values.get("state_directory", "/var/lib/ci-bridge-node"))
         self.refusal_directory = str(values.get("refusal_directory", REFUSAL_DIRECTORY))
         self.min_uid = int(str(values.get("min_uid", 1000)))
@@ -61,3 +68,5 @@ class Settings:
             raise trusted_toml.Untrusted(f"{path}: bridge_url must be https:// and ca_file must be set")
         if not self.cache_directories or not all(entry.startswith("/") for entry in self.cache_directories):
             raise trusted_toml.Untrusted(f"{path}: cache_directories must be absolute paths")
+        if not all(entry in COLLECTIONS for entry in self.cache_collections):
+            raise trusted_toml.Untrusted(f"{path}: cache_collections may hold {' and '.join(COLLECTIONS)}")

@@ -7,7 +7,9 @@ import pytest
 from bridge.policy.bundle import load_bundle
 from bridge.policy.clusters import parse_clusters
 from bridge.policy.problems import InvalidBundle
+from runner.node.collection import Collection
 from runner.node.place import Place
+from runner.node.settings import COLLECTIONS
 from tests.unit.policy.policy_examples import POLICIES
 
 UID = 20001
@@ -19,8 +21,11 @@ GOOD = (
     "DIR:/run/user/%{uid}/krb5cc",
 )
 BAD = {
-    "KEYRING:persistent:%{uid}": "FILE or DIR",
-    "KCM:%{uid}": "FILE or DIR",
+    "KEYRING:persistent:%{uid}:mine": "itself names the cache",
+    "KEYRING:user:%{uid}": "KEYRING:persistent",
+    "KEYRING:%{uid}": "KEYRING:persistent",
+    "KCM:": "KCM:%{uid}",
+    "KCM:%{uid}:mine": "KCM:%{uid}",
     "MEMORY:krb5cc_%{uid}": "FILE or DIR",
     "/tmp/krb5cc_%{uid}": "FILE or DIR",
     "FILE:/tmp/krb5cc": "%{uid}",
@@ -46,6 +51,12 @@ def test_what_policy_names_the_node_can_write(name: str) -> None:
     (cluster,) = parse_clusters(_with(name)).by_name.values()
     path = cluster.node_ccache.replace("%{uid}", str(UID))
     Place(path, [name.partition(":")[2].rpartition("/")[0]], UID)
+
+
+@pytest.mark.parametrize("name", COLLECTIONS)
+def test_collections_that_policy_names_the_node_can_write(name: str) -> None:
+    (cluster,) = parse_clusters(_with(name)).by_name.values()
+    Collection(cluster.node_ccache.replace("%{uid}", str(UID)), [name], UID)
 
 
 @pytest.mark.parametrize(("name", "reason"), BAD.items())
