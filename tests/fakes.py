@@ -239,6 +239,10 @@ class FakeCluster:
         self.calls: list[tuple[str, object]] = []
         self.scripts: list[FakeScript] = []
         self.nodes: list[FakeLoginNode] = []
+        self.environments: list[dict[str, str]] = []
+        """Of the scripts that were run."""
+        self.login_until: datetime | None = None
+        """How long the person's own login in the cache's place is good."""
         self.away: BridgeError | None = None
         """Raised by every new connection."""
         self.stalled = False
@@ -345,10 +349,12 @@ class FakeLoginNode:
         home = f"{builds_root}/{self._cluster.user}/{run}"
         return Workspace(f"{home}/builds", f"{cache_root}/{self._cluster.user}", f"{home}/private")
 
-    def put_tickets(self, ccache: str, data: bytes) -> None:
+    def put_tickets(self, ccache: str, data: bytes) -> datetime | None:
         """See LoginNode."""
         self._do("put_tickets", ccache)
-        self._cluster.files[ccache] = bytearray(data)
+        if self._cluster.login_until is None:
+            self._cluster.files[ccache] = bytearray(data)
+        return self._cluster.login_until
 
     def drop_tickets(self, ccache: str) -> bool:
         """See LoginNode."""
@@ -358,6 +364,7 @@ class FakeLoginNode:
     def run(self, script: bytes, *, env: Mapping[str, str], cwd: str | None = None) -> FakeRunning:
         """See LoginNode."""
         self._do("run", script)
+        self._cluster.environments.append(dict(env))
         return FakeRunning(self._cluster, self, self._cluster.scripts.pop(0))
 
     def put(self, path: str, data: bytes, mode: int) -> None:
@@ -407,11 +414,12 @@ class FakeLoginNode:
         self._do("follow", (path, offset))
         return FakeFollowing(self._cluster, self, path, offset)
 
-    def destroy(self, run: str, builds_root: str, ccache: str | None) -> None:
+    def destroy(self, run: str, builds_root: str, ccache: str | None) -> bool:
         """See LoginNode."""
         self._do("destroy", (run, ccache))
         for path in [path for path in self._cluster.files if f"/{run}/" in path or path == ccache]:
             del self._cluster.files[path]
+        return ccache is not None and self._cluster.login_until is not None
 
     def _do(self, verb: str, argument: object) -> None:
         if not self.alive:

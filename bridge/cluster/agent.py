@@ -34,6 +34,7 @@ _KINDS: Final[Mapping[str, type[BridgeError]]] = MappingProxyType(
     {
         "workspace.foreign": PolicyRefused,
         "tickets.foreign": PolicyRefused,
+        "tickets.unreadable": PolicyRefused,
         "slurm.refused": RequestRefused,
         "agent.request": Defect,
         "agent.protocol": Defect,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from bridge.cluster.agent import AgentConnection, printable
@@ -69,9 +70,10 @@ class LoginSession:
         )
         return _typed(lambda: Workspace(*_fields(answer, builds_dir=str, cache_dir=str, private_dir=str)))
 
-    def put_tickets(self, ccache: str, data: bytes) -> None:
+    def put_tickets(self, ccache: str, data: bytes) -> datetime | None:
         """See LoginNode."""
-        self._connection.ask("tickets", FILE_SECONDS, data, ccache=ccache)
+        answer = self._connection.ask("tickets", FILE_SECONDS, data, ccache=ccache)
+        return _typed(lambda: _moment(answer.get("login_until")))
 
     def drop_tickets(self, ccache: str) -> bool:
         """See LoginNode."""
@@ -113,9 +115,10 @@ class LoginSession:
         """See LoginNode."""
         return FollowedFile(self._connection, path, offset)
 
-    def destroy(self, run: str, builds_root: str, ccache: str | None) -> None:
+    def destroy(self, run: str, builds_root: str, ccache: str | None) -> bool:
         """See LoginNode."""
-        self._connection.ask("destroy", DESTROY_SECONDS, run=run, builds_root=builds_root, ccache=ccache)
+        answer = self._connection.ask("destroy", DESTROY_SECONDS, run=run, builds_root=builds_root, ccache=ccache)
+        return answer.get("left") is True
 
 
 class RunningScript:
@@ -286,6 +289,15 @@ def _job_id(row: Mapping[str, Any]) -> int:
     if not isinstance(text, str) or not text.isascii() or not text.isdigit() or len(text) > 10 or int(text) == 0:
         raise ValueError(f"{text!r:.100} is not a job id")
     return int(text)
+
+
+def _moment(value: object) -> datetime | None:
+    """Read seconds since 1970 as a ccache has them, 32 bits without a sign."""
+    if value is None:
+        return None
+    if type(value) is not int or not 0 <= value < 1 << 32:
+        raise ValueError(f"{value!r:.100} is not a time")
+    return datetime.fromtimestamp(value, UTC)
 
 
 def _small(value: object) -> int | None:

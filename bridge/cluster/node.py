@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 
 
@@ -104,12 +105,15 @@ class LoginNode(Protocol):
         """Make the directories of a run, or find them; raises PolicyRefused ``workspace.foreign``."""
         ...
 
-    def put_tickets(self, ccache: str, data: bytes) -> None:
-        """Put a ticket cache (``FILE:/path``) in place, atomically."""
+    def put_tickets(self, ccache: str, data: bytes) -> datetime | None:
+        """Put a ticket cache (``FILE:/path``) in place, atomically; gives None.
+
+        A cache in which the person has logged in themselves stays: then it gives until when that is good.
+        """
         ...
 
     def drop_tickets(self, ccache: str) -> bool:
-        """Remove a ticket cache; tells whether there was one."""
+        """Remove a ticket cache, but not a person's own login; tells whether there was one."""
         ...
 
     def run(self, script: bytes, *, env: Mapping[str, str], cwd: str | None = None) -> Running:
@@ -144,6 +148,6 @@ class LoginNode(Protocol):
         """Read a file from ``offset`` on, as it grows; it need not exist yet."""
         ...
 
-    def destroy(self, run: str, builds_root: str, ccache: str | None) -> None:
-        """Remove a run's directories, and a ticket cache if given."""
+    def destroy(self, run: str, builds_root: str, ccache: str | None) -> bool:
+        """Remove a run's directories, and a ticket cache if given; tells whether a person's own login was left."""
         ...

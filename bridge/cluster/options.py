@@ -137,9 +137,18 @@ def parse_options(text: str) -> SlurmRequest:
 
 
 def to_argv(
-    plan: SlurmPlan, *, job_name: str, comment: str, private_dir: str, output: str, command: Sequence[str]
+    plan: SlurmPlan,
+    *,
+    job_name: str,
+    comment: str,
+    private_dir: str,
+    output: str,
+    command: Sequence[str],
+    ccache: str | None = None,
 ) -> list[str]:
     """Give sbatch's arguments for a held job that runs ``command`` (wrapper and script, absolute) as planned.
+
+    ``ccache`` is where the job's tools find its tickets; the wrapper makes it their KRB5CCNAME.
 
     ``--parsable`` is the agent's to add. ``--export=ALL`` takes the agent's own environment, which is clean and holds
     no secret: with 22.05 both NONE and a list make slurmd run ``su -`` for the user's login environment, and NIL does
@@ -158,6 +167,7 @@ def to_argv(
         f"--comment={_checked('comment', _comment, comment)}",
         *_plan_options(plan),
         *(_path("command", word) for word in command),
+        *([] if ccache is None else [_checked("ccache", _ccache, ccache)]),
     ]
 
 
@@ -229,6 +239,12 @@ def _path(name: str, value: str) -> str:
 def _comment(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z0-9_.:=,+/@ -]{0,512}", text, re.ASCII):
         raise ValueError("plain characters")
+    return text
+
+
+def _ccache(text: str) -> str:
+    if not re.fullmatch(r"(FILE|DIR):/[A-Za-z0-9_./-]{1,200}|KEYRING:persistent:[0-9]{1,10}|KCM:", text, re.ASCII):
+        raise ValueError("the name of a ticket cache")
     return text
 
 

@@ -36,6 +36,8 @@ class Finished:
     """Ids of the Slurm jobs that had to be cancelled."""
     shared_cache: bool
     """Whether another live run needed the account's tickets on the login node, so that they stayed."""
+    login_left: bool
+    """Whether the person had logged in where the tickets go, so that nothing there was removed."""
 
 
 def finish_on_login_node(ledger: Ledger, run: Run, node: LoginNode, tasks: Iterable[StageTask]) -> Finished:
@@ -51,8 +53,8 @@ def finish_on_login_node(ledger: Ledger, run: Run, node: LoginNode, tasks: Itera
     cluster = run.grant.cluster
     _settle(ledger, run, cancelled)
     busy = _account_is_busy(ledger, run)
-    node.destroy(run.run_id, cluster.builds_root, None if busy else login_ccache(run.grant))
-    return Finished(cancelled, busy)
+    left = node.destroy(run.run_id, cluster.builds_root, None if busy else login_ccache(run.grant))
+    return Finished(cancelled, busy, left)
 
 
 def drop_last_cache(ledger: Ledger, run: Run, node: LoginNode, finished: Finished) -> None:

@@ -25,9 +25,9 @@ from bridge.runs.book import StageBook
 from bridge.runs.feed import Feed
 from bridge.runs.finishing import drop_last_cache, finish_on_login_node
 from bridge.runs.login_stage import InterruptedStage, LoginStage, PrepareStage
-from bridge.runs.login_tickets import LoginTickets
+from bridge.runs.login_tickets import LoginTickets, Placed
 from bridge.runs.places import places
-from bridge.runs.run_records import run_record, stop_record
+from bridge.runs.run_records import login_left_record, run_record, stop_record
 from bridge.runs.slurm_stage import SlurmStage
 from bridge.runs.task import StageTask
 from bridge.runs.tickets import RunTickets, read_bundle
@@ -210,7 +210,7 @@ class Runs:
             return {"cancelled": [], "complete": False}
         finished = finish_on_login_node(self._shop.ledger, live.run, node, tasks)
         with live.lock:
-            live.run = self._record_end(live, finished.cancelled)
+            live.run = self._record_end(live, finished.cancelled, login_left=finished.login_left)
         drop_last_cache(self._shop.ledger, live.run, node, finished)
         self._let_go(live, live.run)
         return {"cancelled": finished.cancelled, "complete": True}
@@ -295,7 +295,7 @@ class Runs:
         """Hold a run for its executor. One that has ended is looked at only; a new session takes over the old one's."""
         tickets = RunTickets(self._shop.broker, run, session, bundle)
         lease = self._shop.pool.lease(run.grant.cluster, run.grant.account.name, tickets)
-        login_tickets = LoginTickets(run.grant, self._login_tickets(run, session))
+        login_tickets = LoginTickets(run.grant, self._login_tickets(run, session), self._login_recorder(run))
         live = LiveRun(run, session, lease, tickets, login_tickets, job_token)
         with self._lock:
             old = self._live.get(run.run_id)
@@ -349,12 +349,19 @@ class Runs:
 
         return fetch
 
+    def _login_recorder(self, run: Run) -> Callable[[Placed], None]:
+        def record(placed: Placed) -> None:
+            with self._shop.ledger.begin() as tx:
+                tx.append(login_left_record(run, placed.host, placed.end))
+
+        return record
+
     def _prepared(self, live: LiveRun) -> None:
         with self._shop.ledger.begin() as tx:
             live.run = tx.update_run_state(live.run.run_id, {RunState.ADMITTED, RunState.PREPARED}, RunState.PREPARED)
             tx.append(run_record(live.run, Phase.OK, {"state": RunState.PREPARED.value}))
 
-    def _record_end(self, live: LiveRun, cancelled: list[int]) -> Run:
+    def _record_end(self, live: LiveRun, cancelled: list[int], *, login_left: bool = False) -> Run:
         run_id = live.run.run_id
         with self._shop.ledger.begin() as tx:
             now = tx.run(run_id)
@@ -362,6 +369,8 @@ class Runs:
                 return now
             ended = tx.update_run_state(run_id, RUN_TRANSITIONS.keys(), RunState.ENDED)
             detail: dict[str, str | int | bool] = {"state": "ended", "cancelled_jobs": len(cancelled)}
+            if login_left:
+                detail["login_left"] = True
             if live.stopped is None:
                 tx.append(run_record(ended, Phase.OK, detail))
             else:

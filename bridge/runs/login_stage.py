@@ -10,7 +10,7 @@ from bridge.errors import Defect, Outage
 from bridge.model import StageState
 from bridge.runs.book import StageBook
 from bridge.runs.login_tickets import LoginTickets
-from bridge.runs.places import Places
+from bridge.runs.places import Places, login_ccache
 from bridge.runs.task import KILL_GRACE_SECONDS, LoginSource, StageTask
 from runner.wire import Outcome
 
@@ -39,7 +39,7 @@ class LoginStage(StageTask):
                 self.end(StageState.CANCELLED, Outcome.CANCELLED)
                 return
             self.book.advance(StageState.RUNNING)
-            self._running = running = node.run(self._script, env={"TMPDIR": self._where.scratch})
+            self._running = running = node.run(self._script, env=self._environment())
             self._script = b""
         for piece in running:
             self.feed.log(piece)
@@ -49,6 +49,12 @@ class LoginStage(StageTask):
             self.end(StageState.CANCELLED, Outcome.CANCELLED, code)
         else:
             self.end(StageState.ENDED, Outcome.OK if code == 0 else Outcome.SCRIPT_FAILED, code)
+
+    def _environment(self) -> dict[str, str]:
+        """What the script's tools need beside a login's environment: where the run's tickets are, if it has any."""
+        grant = self.book.run.grant
+        tickets = {"KRB5CCNAME": login_ccache(grant)} if grant.cluster.login_targets else {}
+        return {"TMPDIR": self._where.scratch, **tickets}
 
     def interrupt(self) -> None:
         """End the script's process group."""
@@ -85,10 +91,12 @@ class PrepareStage(StageTask):
                 "workspace.elsewhere", "The login agent made other directories than the bridge expects.", "Update both."
             )
         self.feed.note(f"Workspace ready on {host}: {made.builds_dir}")
-        bundle = self._tickets.put(node)
-        if bundle is not None:
-            services = ", ".join(ticket.server for ticket in bundle.tickets)
-            self.feed.note(f"Tickets on {host} until {bundle.end:%H:%M:%S} UTC: {services}")
+        placed = self._tickets.put(node)
+        if placed is not None and placed.login_until is not None:
+            self.feed.note(f"Your own login on {host} stays and serves, until {placed.login_until:%F %T} UTC")
+        elif placed is not None:
+            services = ", ".join(ticket.server for ticket in placed.bundle.tickets)
+            self.feed.note(f"Tickets on {host} until {placed.end:%H:%M:%S} UTC: {services}")
         self._done()
         self.end(StageState.ENDED, Outcome.OK, 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
@@ -19,6 +20,21 @@ RENEW_SHARE: Final = 3
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Which tickets a run's stages find on a login node."""
+
+    host: str
+    bundle: TicketBundle
+    login_until: datetime | None
+    """How long the person's own login there is good, if there is one: then that stays, and serves in their place."""
+
+    @property
+    def end(self) -> datetime:
+        """Until when the tickets there are good."""
+        return self.login_until or self.bundle.end
+
+
 class LoginTickets:
     """Puts a run's tickets where its stages run. For one thread at a time, as the stages of a run are."""
 
@@ -26,26 +42,32 @@ class LoginTickets:
         self,
         grant: Grant,
         fetch: Callable[[], TicketBundle],
+        on_login: Callable[[Placed], None] = lambda _: None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        """Take ``fetch``, which gives fresh tickets for the login node; raises BridgeError."""
+        """Take ``fetch``, which gives fresh tickets for the login node; raises BridgeError.
+
+        ``on_login`` is told, once for each, of a login of the person's that was found in the tickets' place.
+        """
         self._grant = grant
         self._fetch = fetch
+        self._on_login = on_login
         self._clock = clock
-        self._host: str | None = None
+        self._placed: Placed | None = None
         self._renew_at: datetime | None = None
-        self._end: datetime | None = None
 
-    def put(self, node: LoginNode) -> TicketBundle | None:
+    def put(self, node: LoginNode) -> Placed | None:
         """Put fresh tickets there; gives None where policy lists none for the login node. Raises BridgeError."""
         if not self._grant.cluster.login_targets:
             return None
         host = node.hello().host
         bundle = self._fetch()
-        node.put_tickets(login_ccache(self._grant), bundle.ccache)
-        now = self._clock()
-        self._host, self._end, self._renew_at = host, bundle.end, bundle.end - (bundle.end - now) / RENEW_SHARE
-        return bundle
+        before, now = self._placed, self._clock()
+        self._placed = placed = Placed(host, bundle, node.put_tickets(login_ccache(self._grant), bundle.ccache))
+        self._renew_at = min(bundle.end - (bundle.end - now) / RENEW_SHARE, placed.end)
+        if placed.login_until is not None and (before is None or before.login_until != placed.login_until):
+            self._on_login(placed)
+        return placed
 
     def follow(self, node: LoginNode) -> None:
         """Put tickets there if the run's connection has moved to another login node, or those there end soon.
@@ -54,13 +76,13 @@ class LoginTickets:
         """
         if not self._grant.cluster.login_targets:
             return
-        moved = self._host is None or (len(self._grant.cluster.login_names) > 1 and node.hello().host != self._host)
-        now = self._clock()
+        placed, now = self._placed, self._clock()
+        moved = placed is None or (len(self._grant.cluster.login_names) > 1 and node.hello().host != placed.host)
         if not moved and self._renew_at is not None and now < self._renew_at:
             return
         try:
             self.put(node)
         except BridgeError as error:
-            if moved or self._end is None or now >= self._end:
+            if moved or placed is None or now >= placed.end:
                 raise
             log.info("login_tickets.kept", code=error.code)

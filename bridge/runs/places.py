@@ -40,3 +40,12 @@ def places(grant: Grant, run_id: RunId) -> Places:
 def login_ccache(grant: Grant) -> str:
     """Return the name of the account's ticket cache on the login node."""
     return grant.cluster.login_ccache.replace("%{uid}", str(grant.account.uid))
+
+
+def node_ccache(grant: Grant) -> str:
+    """Return what finds the account's tickets on a compute node, as KRB5CCNAME for the job's tools.
+
+    ``KCM:20001`` would be one cache of that name to MIT's libkrb5; ``KCM:`` is the caller's collection (sssd-kcm(8)).
+    """
+    name = grant.cluster.node_ccache.replace("%{uid}", str(grant.account.uid))
+    return "KCM:" if name.startswith("KCM:") else name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime
 
 from bridge.audit.record import Actor, Phase, Record, RecordType
 from bridge.errors import BridgeError
@@ -22,6 +23,11 @@ def run_record(run: Run, phase: Phase, detail: dict[str, str | int | bool]) -> R
         target=target_of(run.grant),
         detail=detail,
     )
+
+
+def login_left_record(run: Run, host: str, until: datetime) -> Record:
+    """Return the record of a person's own login that was found where the run's tickets go on a login node, and left."""
+    return run_record(run, Phase.EVENT, {"login_node": host, "own_login_until": f"{until:%Y-%m-%dT%H:%M:%SZ}"})
 
 
 def stop_record(run: Run, phase: Phase, why: BridgeError, detail: dict[str, str | int | bool]) -> Record:

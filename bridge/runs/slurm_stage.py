@@ -23,7 +23,7 @@ from bridge.model import Stage, StageState
 from bridge.runs.book import StageBook
 from bridge.runs.endings import exit_code, trouble
 from bridge.runs.feed import Feed, FeedClosed, outcome_of
-from bridge.runs.places import Places
+from bridge.runs.places import Places, node_ccache
 from bridge.runs.task import LoginSource, StageTask
 from runner.wire import Outcome
 
@@ -196,14 +196,16 @@ class SlurmStage(StageTask):
         script = self._where.script(stage.name)
         node.put(script, self._script, 0o600)
         self._submissions += 1
-        identity = self.book.run.grant.identity
+        grant = self.book.run.grant
+        identity = grant.identity
         argv = options.to_argv(
-            self.book.run.grant.plan,
+            grant.plan,
             job_name=stage.slurm_name,
             comment=f"ci-bridge project={identity.project_id} pipeline={identity.pipeline_id} job={identity.job_id}",
             private_dir=self._where.private_dir,
             output=self._where.log(stage.name),
             command=[self._wrapper, script],
+            ccache=node_ccache(grant) if grant.cluster.node_targets else None,
         )
         return slurm.submit_held(argv)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from runner.login import beneath
@@ -49,19 +49,21 @@ def put(request: Request, user: User) -> dict[str, Any]:
 
 
 def destroy(request: Request, user: User) -> dict[str, Any]:
-    """Remove the run's directory and the given ticket cache; what is not there any more is fine."""
+    """Remove the run's directory and the given ticket cache; what is not there any more is fine.
+
+    Says whether a login of the person's was ``left`` in the cache's place.
+    """
     run, ccache = _run_name(request), request.optional_text("ccache")
-    if ccache is not None:
-        remove_cache(ccache, user)
-    try:
-        with beneath.walk(request.text("builds_root"), [user.name], user.uid) as directory:
-            remove_tree(directory, run)
-    except FileNotFoundError:
-        return {}
-    return {}
+    left = ccache is not None and remove_cache(ccache, user)["left"]
+    with (
+        contextlib.suppress(FileNotFoundError),
+        beneath.walk(request.text("builds_root"), [user.name], user.uid) as directory,
+    ):
+        remove_tree(directory, run)
+    return {"left": left}
 
 
-@contextmanager
+@contextlib.contextmanager
 def open_private(path: str, user: User) -> Iterator[tuple[int, str]]:
     """Open the directory of a path below ``<root>/<user>/<run>/private``; yields its descriptor and the last name.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pwd
 import time
 
-from runner.node import ccache
+from runner import ccache
 from runner.node.settings import Settings
 
 LIMIT_SECONDS = 15.0

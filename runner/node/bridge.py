@@ -15,7 +15,7 @@ from gssapi.raw import ChannelBindings
 from gssapi.raw.misc import GSSError
 
 from runner.binding import node_binding
-from runner.node.ccache import MAX_CACHE_BYTES
+from runner.ccache import MAX_CACHE_BYTES
 from runner.node.settings import Settings
 
 STEP_SECONDS = 5.0

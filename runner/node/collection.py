@@ -8,6 +8,7 @@ about that user's own tickets only.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import pwd
 import subprocess
 import sys
@@ -18,6 +19,9 @@ from runner.node.place import BadPlace
 from runner.node.tools import ENVIRONMENT, KILL_SECONDS
 
 CHILD_SECONDS = 5.0
+
+_KEYUTILS = ctypes.CDLL("libkeyutils.so.1", use_errno=True)
+"""libkrb5 needs it for keyrings, so it is there."""
 
 _WHY = {
     collection_child.NOT_THE_USER: "the child did not become the user",
@@ -34,11 +38,11 @@ class Collection:
     def __init__(self, ccache: str, collections: list[str], uid: int) -> None:
         """Take the collection's name as the bridge gives it; raises BadPlace.
 
-        It must be one of ``collections``, in which ``%{uid}`` stands for the user's, and nothing but one of the two
-        forms: what a bridge that was taken over says must not reach other keyrings or other people's caches.
+        It must be one of ``collections``, in which ``%{uid}`` stands for the user's: what a bridge that was taken over
+        says must not reach other keyrings or other people's caches.
         """
         allowed = [entry.replace("%{uid}", str(uid)) for entry in collections]
-        if ccache not in allowed or ccache not in (f"KEYRING:persistent:{uid}", f"KCM:{uid}"):
+        if ccache not in allowed:
             raise BadPlace("the bridge named a ticket cache outside of cache_collections")
         self._name = ccache
         self._uid = uid
@@ -53,7 +57,10 @@ class Collection:
         return self._child("remove", b"", wanted) == collection_child.DONE
 
     def _child(self, verb: str, data: bytes, wanted: tuple[int, ...]) -> int:
-        """Run the child as the user and nobody else; the program goes as text, so the user needs no way to its file."""
+        """Run the child as the user and nobody else, without root's session keyring, which a child would share.
+
+        The program goes as text, so that the user needs no way to its file.
+        """
         try:
             gid = pwd.getpwuid(self._uid).pw_gid
         except KeyError:
@@ -72,6 +79,7 @@ class Collection:
                 group=gid,
                 extra_groups=[],
                 start_new_session=True,
+                preexec_fn=_join_new_session_keyring,  # noqa: PLW1509 - the node agent has one thread
             )
             process.communicate(data, timeout=CHILD_SECONDS)
         except (OSError, subprocess.SubprocessError) as error:
@@ -82,6 +90,12 @@ class Collection:
             why = _WHY.get(process.returncode, f"libkrb5 or the child failed ({process.returncode})")
             raise BadPlace(f"tickets in {self._name}: {why}")
         return process.returncode
+
+
+def _join_new_session_keyring() -> None:
+    """Let go of root's (keyctl_join_session_keyring(3)); before exec, so that the user can't get hold of the child."""
+    if _KEYUTILS.keyctl_join_session_keyring(None) < 0:
+        raise OSError(ctypes.get_errno(), "no session keyring")
 
 
 def _give_up(process: subprocess.Popen[bytes]) -> None:

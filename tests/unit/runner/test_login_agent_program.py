@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from agent_client import AGENT, ANSWER_SECONDS, UID, USER, AgentClient, Failed, own
+from ccache_bytes import cache_bytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -391,7 +392,7 @@ def test_follow_reads_nothing_but_a_file(site: Site, kind: str) -> None:
 
 def test_tickets_are_placed_replaced_and_dropped(site: Site) -> None:
     path = Path(site.ccache.removeprefix("FILE:"))
-    for data in (b"\x05\x04one", b"\x05\x04two"):
+    for data in (cache_bytes(USER, 1), cache_bytes(USER, 2)):
         site.agent.ask("tickets", data, ccache=site.ccache)
         assert (path.read_bytes(), path.stat().st_mode & 0o777, path.stat().st_uid) == (data, 0o600, UID)
     assert site.agent.ask("drop_tickets", ccache=site.ccache)["removed"] is True
@@ -402,7 +403,7 @@ def test_tickets_are_placed_replaced_and_dropped(site: Site) -> None:
 def test_destroy_removes_the_run_and_the_tickets_and_may_be_repeated(site: Site) -> None:
     builds = Path(site.workspace()["builds_dir"])
     other = Path(site.workspace("run2")["builds_dir"])
-    site.agent.ask("tickets", b"\x05\x04x", ccache=site.ccache)
+    site.agent.ask("tickets", cache_bytes(USER, 1), ccache=site.ccache)
     script = (
         f"cd {builds}; mkdir -p a/b; touch a/b/c 'x\ny'; ln -s {other} link; ln -s / root; chmod 500 a/b; chmod 0 a"
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from agent_client import UID, USER, Failed, own
+from ccache_bytes import cache_bytes
 from test_login_agent_program import Site, site  # noqa: F401 - a fixture
 
 from runner.login import beneath, removal
@@ -137,11 +138,12 @@ def test_tickets_never_go_through_what_lies_in_their_place(site: Site, attack: s
     else:
         path.mkdir()
         own(path)
+    secret = cache_bytes(USER, 1)
     if attack == "own_link":
-        site.agent.ask("tickets", b"\x05\x04secret", ccache=site.ccache)
-        assert path.read_bytes() == b"\x05\x04secret"
+        site.agent.ask("tickets", secret, ccache=site.ccache)
+        assert path.read_bytes() == secret
     else:
-        for verb, data in (("tickets", b"\x05\x04secret"), ("drop_tickets", b"")):
+        for verb, data in (("tickets", secret), ("drop_tickets", b"")):
             with pytest.raises(Failed, match=r"tickets\.foreign"):
                 site.agent.ask(verb, data, ccache=site.ccache)
     assert _untouched(victim)

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ccache_bytes import cache_bytes
 from node_world import UID, Node
 
 from runner.node import collection, collection_child
 from runner.node.collection import Collection
 from runner.node.place import BadPlace
 from tests.keyrings import own_keyring
-from tests.unit.runner.ccache_bytes import cache_bytes
 
 GID = pwd.getpwuid(UID).pw_gid
 RING = f"KEYRING:persistent:{UID}"
@@ -305,17 +305,28 @@ def test_nothing_is_written_by_who_is_not_quite_the_user(who: str) -> None:
     assert done.returncode == collection_child.NOT_THE_USER
 
 
-def test_roots_own_keyrings_are_left_alone(node: Node, person: Person) -> None:
-    before = _of_root()
-    node.hook("prolog")
-    assert person.sees() == [SERVICE]
-    node.hook("epilog")
-    assert _of_root() == before
+SPY = """
+import ctypes, sys
+keys = ctypes.CDLL("libkeyutils.so.1")
+sys.exit(0 if keys.keyctl_search(-3, b"user", b"ci-bridge-canary", 0) > 0 else 1)
+"""
 
 
-def _of_root() -> bytes:
-    """What is in the session keyring that this process, and so the agent, has from whoever started it."""
+@pytest.mark.threat("T35")
+def test_the_users_child_does_not_share_the_session_keyring_of_root(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    spy = tmp_path / "spy.py"
+    spy.write_text(SPY)
+    monkeypatch.setattr(collection_child, "__file__", str(spy))
     keys = ctypes.CDLL("libkeyutils.so.1")
-    buffer = ctypes.create_string_buffer(4096)
-    size = keys.keyctl_read(-3, buffer, len(buffer))
-    return buffer.raw[: max(size, 0)]
+    # This process's own from here on: nothing is put into what it has from whoever started it.
+    assert keys.keyctl_join_session_keyring(None) > 0
+    canary = keys.add_key(b"user", b"ci-bridge-canary", b"x", 1, _SESSION_KEYRING)
+    assert canary > 0
+    assert not Collection(RING, ["KEYRING:persistent:%{uid}"], UID).remove()
+    assert keys.keyctl_search(_SESSION_KEYRING, b"user", b"ci-bridge-canary", 0) == canary
+
+
+_SESSION_KEYRING = -3
+"""KEY_SPEC_SESSION_KEYRING, keyctl(2)."""

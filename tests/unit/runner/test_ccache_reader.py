@@ -11,7 +11,7 @@ import pytest
 from node_world import Node
 from node_world import Realm as NodeRealm
 
-from runner.node import ccache
+from runner import ccache
 
 LONG = 4097
 
@@ -113,7 +113,7 @@ def test_a_tgt_can_not_hide_behind_more_addresses_than_are_read(node: Node, tmp_
 def test_another_persons_tickets_are_not_placed_whatever_the_bridge_says(node: Node, kdc: NodeRealm) -> None:
     (node.directory / "bundle").write_bytes(kdc.bundle("alice"))
     assert node.hook("prolog") == 0
-    assert "not that of the job's user" in node.word()
+    assert "not that of the account" in node.word()
     assert not node.cache.exists()
 
 
