@@ -83,7 +83,9 @@ def test_another_person_can_not_look_into_a_run(realm: Realm, alice: Person) -> 
     script = f"/builds/alice/{folder}/private/build_script.sh"
     assert realm.host("login").run(["cat", script], user="alice").stdout
     refused = realm.host("login").run(["cat", script], user="bob", check=False)
-    tickets = realm.host("login").run(["cat", "/tmp/krb5cc_20001"], user="bob", check=False)
+    cache = "/tmp/krb5cc_ci_20001"
+    assert realm.host("login").run(["cat", cache], user="alice").stdout
+    tickets = realm.host("login").run(["cat", cache], user="bob", check=False)
     alice.gitlab.cancel_job(job.id)
     alice.finished(job)
 

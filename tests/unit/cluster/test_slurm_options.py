@@ -322,6 +322,23 @@ def test_hostile_comments_get_no_command_line(value: str) -> None:
         to_argv(PLAN, **(PLACES | {"comment": value}), command=COMMAND)
 
 
+@pytest.mark.parametrize(
+    "cache", ["FILE:/tmp/krb5cc_20001", "DIR:/run/user/20001/krb5cc", "KEYRING:persistent:20001", "KCM:"]
+)
+def test_the_wrapper_is_told_where_the_tickets_are(cache: str) -> None:
+    assert to_argv(PLAN, **PLACES, command=COMMAND, ccache=cache)[-3:] == [*COMMAND, cache]
+
+
+@pytest.mark.threat("T29")
+@pytest.mark.parametrize(
+    "cache",
+    [*HOSTILE, "FILE:x", "FILE:/a b", "MEMORY:x", "KEYRING:session:x", "KEYRING:persistent:-1", "KCM:0", "KCM:\n"],
+)
+def test_nothing_but_a_caches_name_is_said_in_its_place(cache: str) -> None:
+    with pytest.raises(RequestRefused):
+        to_argv(PLAN, **PLACES, command=COMMAND, ccache=cache)
+
+
 @pytest.mark.threat("T29")
 @pytest.mark.parametrize(
     "command", [("relative.sh",), ("/bin/sh", "-c"), ("/bin/sh", "a b"), ("/bin/../sh",), ("/x\n",)]

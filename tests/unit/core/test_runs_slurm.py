@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -24,6 +25,7 @@ from bridge.model import StageState
 from bridge.runs import slurm_stage
 from bridge.runs.feed import HOLD_BYTES
 from bridge.runs.live import LiveRun
+from bridge.runs.places import node_ccache
 from bridge.runs.task import StageTask
 from tests.fakes import FakeCluster, FakeJob, connection_lost
 
@@ -44,11 +46,25 @@ def test_a_job_goes_from_intent_to_its_end(web: Web, broker: Broker, cluster: Fa
     stage = recorded(broker, live)
     assert (stage.slurm_job_id, stage.node, stage.exit_code) == (job.job_id, "node1", 0)
     assert job.name == f"ci-{live.run.run_id}-build_script"
-    assert job.argv[-2:] == (
+    assert job.argv[-3:] == (
         "/usr/lib/ci-bridge/ci-bridge-job",
         f"/builds/alice/{live.run.run_id}/private/build_script.sh",
+        "FILE:/tmp/krb5cc_20001",
     )
     assert any("node1" in note for note in reader.notes)
+
+
+@pytest.mark.parametrize(
+    ("policy", "name"),
+    [
+        ("DIR:/run/user/%{uid}/krb5cc", "DIR:/run/user/20001/krb5cc"),
+        ("KEYRING:persistent:%{uid}", "KEYRING:persistent:20001"),
+        ("KCM:%{uid}", "KCM:"),
+    ],
+)
+def test_a_jobs_tools_are_told_of_tickets_in_every_form(live: LiveRun, policy: str, name: str) -> None:
+    grant = live.run.grant
+    assert node_ccache(replace(grant, cluster=replace(grant.cluster, node_ccache=policy))) == name
 
 
 @pytest.mark.threat("T32")

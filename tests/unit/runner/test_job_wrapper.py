@@ -13,9 +13,10 @@ from executor_call import ROOT
 WRAPPER = ROOT / "deploy/bin/ci-bridge-job"
 
 
-def call(script: Path | str, **environment: str) -> subprocess.CompletedProcess[str]:
+def call(script: Path | str, *more: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [WRAPPER, str(script), *more]
     return subprocess.run(
-        [WRAPPER, str(script)], env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
+        command, env=environment, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL
     )
 
 
@@ -56,6 +57,17 @@ def test_the_scripts_environment_is_clean_and_its_exit_code_the_jobs(script: Pat
         "CUDA_VISIBLE_DEVICES": "0,1",
     }
     assert (script.parent / "tmp").stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("cache", ["FILE:/tmp/krb5cc_20001", "KEYRING:persistent:20001", "KCM:"])
+def test_the_jobs_tools_are_told_where_its_tickets_are(script: Path, cache: str) -> None:
+    done = call(script, cache, KRB5CCNAME="FILE:/other")
+    assert f"KRB5CCNAME={cache}" in done.stdout.split("\0")
+    assert "FILE:/other" not in done.stdout
+
+
+def test_a_third_word_is_refused(script: Path) -> None:
+    assert call(script, "KCM:", "more").returncode == 64
 
 
 @pytest.mark.parametrize("kind", ["missing", "link", "directory"])
