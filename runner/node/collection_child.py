@@ -85,8 +85,8 @@ class Collection:
         self._context = ctypes.c_void_p()
         _require(self._krb5.krb5_init_secure_context(ctypes.byref(self._context)))
         # To MIT's client KCM:20001 is one cache of that name, and KCM: the collection.
-        self.default = "KCM:" if name.startswith("KCM:") else name
-        self._call("krb5_cc_set_default_name", self.default.encode())
+        self._default = "KCM:" if name.startswith("KCM:") else name
+        self._call("krb5_cc_set_default_name", self._default.encode())
 
     def caches(self) -> list[Cache]:
         """Give every cache that there is."""
@@ -110,6 +110,13 @@ class Collection:
         handle = ctypes.c_void_p()
         self._call("krb5_cc_resolve", name.encode(), ctypes.byref(handle))
         return self._named(handle)
+
+    def primary(self) -> Cache | None:
+        """Give the cache that the collection's name stands for, be it there or not; None where it names none."""
+        try:
+            return self.resolve(self._default)
+        except Failed:
+            return None
 
     def copy(self, source: Cache, target: Cache) -> None:
         """Initialise a cache with what another holds."""
@@ -180,11 +187,12 @@ def put(collection: Collection, data: bytes) -> int:
         collection.copy(source, made)
         if not _alike(collection, source, made):
             raise Failed(UNLIKE)
+        primary = collection.primary()
+        if primary is None or not collection.is_login(primary):
+            collection.switch(made)
     except Failed:
         collection.destroy(made)
         raise
-    if not collection.is_login(collection.resolve(collection.default)):
-        collection.switch(made)
     _clear(collection, but=made.name)
     return DONE
 
@@ -211,9 +219,8 @@ def _clear(collection: Collection, but: str = "") -> int:
         if cache.name != but and collection.is_ours(cache):
             collection.destroy(cache)
             removed += 1
-    left = collection.caches()
-    primary = collection.resolve(collection.default).name
-    if left and primary not in [cache.name for cache in left]:
+    left, primary = collection.caches(), collection.primary()
+    if left and (primary is None or primary.name not in [cache.name for cache in left]):
         collection.switch(max(left, key=collection.is_login))
     return removed
 

@@ -174,12 +174,14 @@ ring = keys.add_key(b"keyring", b"_krb", None, 0, ring)
 
 @pytest.mark.threat("T35")
 @pytest.mark.parametrize("planted", PLANTED)
-def test_what_a_user_plants_in_the_collection_leaves_no_ticket_there(node: Node, person: Person, planted: str) -> None:
+def test_what_a_user_plants_in_the_collection_keeps_no_ticket_there(node: Node, person: Person, planted: str) -> None:
     assert person.run("/usr/bin/python3", "-c", PLANT + PLANTED[planted]).returncode == 0
     node.hook("prolog")
-    assert node.word() != "" or person.sees() == [SERVICE]
+    assert node.word() == ""
+    assert person.sees() == [SERVICE]
     node.hook("epilog")
-    assert SERVICE not in str(person.all())
+    assert "tickets removed" in node.said
+    assert person.all() == {}
 
 
 @pytest.mark.threat("T35")
