@@ -62,7 +62,7 @@ def test_prepare_makes_the_workspace_and_puts_the_tickets(
 
     assert (reader.end()["outcome"], reader.end()["exit_code"]) == ("ok", 0)
     assert cluster.called("workspace") == [live.run.run_id]
-    cache = bytes(cluster.files["FILE:/tmp/krb5cc_20001"])
+    cache = bytes(cluster.files["FILE:/tmp/krb5cc_ci_20001"])
     assert b"lustre_mds" in cache
     assert b"host" not in cache
     assert b"krbtgt" not in cache
@@ -238,7 +238,7 @@ def test_finish_ends_what_runs_and_clears_the_login_node(
     assert web.runs.finish(live) == {"cancelled": [], "complete": True}
     assert task.over
     assert stage_state(broker, live, TWO) is StageState.CANCELLED
-    assert cluster.called("destroy") == [(live.run.run_id, "FILE:/tmp/krb5cc_20001")]
+    assert cluster.called("destroy") == [(live.run.run_id, "FILE:/tmp/krb5cc_ci_20001")]
     assert cluster.files == {}
     assert run_state(broker, live) is RunState.ENDED
     assert [one["detail"]["state"] for one in broker.records(type="run")] == ["prepared", "ended"]
@@ -323,7 +323,7 @@ def test_the_tickets_on_the_login_node_go_with_the_accounts_last_run(
     Reader(web.runs.start_stage(other, ONE, "prepare", b"")).end()
 
     web.runs.finish(live)
-    assert "FILE:/tmp/krb5cc_20001" in cluster.files
+    assert "FILE:/tmp/krb5cc_ci_20001" in cluster.files
     web.runs.finish(other)
     assert cluster.files == {}
 
