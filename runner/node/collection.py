@@ -1,8 +1,8 @@
 """Has a user's ccache collection filled and cleared by a child that is the user: kernel keyring, or KCM daemon.
 
-Root could write neither: a persistent keyring's keys belong to who made them, and to KCM root is somebody else. What
-the child reads there is the user's to bend, so it is bounded in time and says nothing but an exit code, which decides
-about that user's own tickets only.
+Keys in a persistent keyring, and caches of a KCM daemon, belong to who made them. And what is there is the user's to
+bend: so root reads nothing of it, and the child is bounded in time and says nothing but an exit code, which decides about
+that user's own tickets only.
 """
 
 from __future__ import annotations
