@@ -1,8 +1,8 @@
 """Has a user's ccache collection filled and cleared by a child that is the user: kernel keyring, or KCM daemon.
 
 Keys in a persistent keyring, and caches of a KCM daemon, belong to who made them. And what is there is the user's to
-bend: so root reads nothing of it, and the child is bounded in time and says nothing but an exit code, which decides about
-that user's own tickets only.
+bend: so root reads nothing of it, and the child is bounded in time and says nothing but an exit code, which decides
+about that user's own tickets only.
 """
 
 from __future__ import annotations
