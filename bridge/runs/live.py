@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Final
 
 from bridge import grants
@@ -295,7 +296,7 @@ class Runs:
         """Hold a run for its executor. One that has ended is looked at only; a new session takes over the old one's."""
         tickets = RunTickets(self._shop.broker, run, session, bundle)
         lease = self._shop.pool.lease(run.grant.cluster, run.grant.account.name, tickets)
-        login_tickets = LoginTickets(run.grant, self._login_tickets(run, session), self._login_recorder(run))
+        login_tickets = LoginTickets(run.grant, self._login_tickets(run, session), partial(self._login_left, run))
         live = LiveRun(run, session, lease, tickets, login_tickets, job_token)
         with self._lock:
             old = self._live.get(run.run_id)
@@ -349,12 +350,9 @@ class Runs:
 
         return fetch
 
-    def _login_recorder(self, run: Run) -> Callable[[Placed], None]:
-        def record(placed: Placed) -> None:
-            with self._shop.ledger.begin() as tx:
-                tx.append(login_left_record(run, placed.host, placed.end))
-
-        return record
+    def _login_left(self, run: Run, placed: Placed) -> None:
+        with self._shop.ledger.begin() as tx:
+            tx.append(login_left_record(run, placed.host, placed.end))
 
     def _prepared(self, live: LiveRun) -> None:
         with self._shop.ledger.begin() as tx:
