@@ -132,6 +132,10 @@ class Realm:
         self._supervisor.stop(name, how)
         self._save()
 
+    def kill_service(self, name: str) -> None:
+        """Kill a service with SIGKILL; what it started in sessions of its own lives on, as slurmd's step daemons do."""
+        self.stop_service(name, signal.SIGKILL)
+
     def restart_service(self, name: str) -> None:
         """Stop a service if it runs, and start it as before."""
         service = self._supervisor.service(name)
@@ -148,19 +152,27 @@ class Realm:
         return self.host(service.host).read(service.log_path).decode("utf-8", "replace")
 
     def power_off(self, name: str) -> None:
-        """Kill every process of a host at once, as a power cut does; /run and /tmp are lost, the rest is kept."""
+        """Kill every process of a host at once, as a power cut does; /run is lost, and so is /tmp unless kept."""
         os.kill(self.host(name).anchor, signal.SIGKILL)
         self._lost[name] = self._supervisor.forget_host(name)
         self.host(name).anchor = 0
         self._save()
 
-    def power_on(self, name: str) -> None:
-        """Boot a host that was powered off, and start the services again that ran on it."""
+    def power_on(self, name: str, *, keep_tmp: bool = False) -> None:
+        """Boot a host that was powered off, with a new boot id, and start the services again that ran on it.
+
+        With `keep_tmp` its /tmp is as it was, as on nodes that have it on a disk.
+        """
         host = self.host(name)
-        host.anchor = self._living().boot(host.spec)
+        host.anchor = self._living().boot(host.spec, keep_tmp=keep_tmp)
         for service in self._lost.pop(name, []):
-            self.restart_service(service)
+            self._supervisor.start(host, self._supervisor.service(service), booted=True)
         self._save()
+
+    def reboot(self, name: str, *, keep_tmp: bool = False) -> None:
+        """Take the power from a host and give it back: `power_off` and `power_on`."""
+        self.power_off(name)
+        self.power_on(name, keep_tmp=keep_tmp)
 
     def save_logs(self, target: Path) -> Path:
         """Copy the logs of all services to `target`/HOST-SERVICE.log and return `target`."""

@@ -7,6 +7,7 @@ Standard library only, because PID 1 imports it.
 from __future__ import annotations
 
 import socket
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +16,28 @@ from realm import kernel
 MASKED = ("/var/lib", "/var/log", "/var/spool", "/var/cache", "/root", "/srv")
 """Directories that start empty on every host, so that nothing of the machine's own services shows."""
 
-VOLATILE = {"/run": "0755", "/tmp": "1777", "/var/tmp": "1777", "/dev/shm": "1777"}
+VOLATILE = {"/run": "0755", "/var/tmp": "1777", "/dev/shm": "1777"}
+"""Directories that are empty after each boot; so is /tmp, unless the order says that it outlives this one."""
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
 SHARED = {"/home": 0o755, "/builds": 0o1777}
 
 
 def build(directory: Path, order: dict[str, Any]) -> None:
     """Make the calling process's namespaces into the host `order["name"]`. Raises OSError with the mount that failed.
 
-    `order` holds name, fqdn, shares_home (bool) and keep: absolute paths that must stay visible although a private
-    directory would cover them, read-only.
+    `order` holds name, fqdn, shares_home (bool), keep_tmp (bool: /tmp is that of the last boot) and keep: absolute
+    paths that must stay visible although a private directory would cover them, read-only.
     """
     socket.sethostname(order["fqdn"])
     store = directory / "fs"
     own = store / "hosts" / order["name"]
     root = _overlay(own)
     _system(root)
+    _boot_id(own, root)
+    if not order["keep_tmp"]:
+        _set_aside(own, "/tmp")
+    _private(own, root, "/tmp", 0o1777)
     for path in MASKED:
         if Path(path).is_dir():
             _private(own, root, path, 0o700 if path == "/root" else 0o755)
@@ -66,8 +74,30 @@ def _system(root: Path) -> None:
     (root / "run/lock").mkdir()
 
 
+def _boot_id(own: Path, root: Path) -> None:
+    """Give the host an id of this boot, since the kernel's own tells nothing of a host that is not a machine."""
+    boot_id = own / "boot_id"
+    boot_id.unlink(missing_ok=True)
+    boot_id.write_text(f"{uuid.uuid4()}\n", encoding="ascii")
+    boot_id.chmod(0o444)
+    kernel.bind(boot_id, _under(root, BOOT_ID), read_only=True)
+
+
+def _set_aside(own: Path, path: str) -> None:
+    """Have a private directory start anew. Nothing is removed: in a mount of the last boot it may have been more."""
+    last = _source(own, path)
+    if last.is_dir():
+        lost = own / "lost" / str(uuid.uuid4())
+        lost.parent.mkdir(mode=0o700, exist_ok=True)
+        last.rename(lost)
+
+
+def _source(base: Path, path: str) -> Path:
+    return base / "dirs" / path.strip("/").replace("/", "-")
+
+
 def _private(base: Path, root: Path, path: str, mode: int) -> None:
-    source = base / "dirs" / path.strip("/").replace("/", "-")
+    source = _source(base, path)
     if not source.is_dir():
         source.mkdir(parents=True)
         source.chmod(mode)

@@ -57,7 +57,7 @@ def mount(source: str | Path, target: str | Path, kind: str = "", flags: int = 0
 
 
 def bind(source: str | Path, target: str | Path, *, read_only: bool = False, recursive: bool = False) -> None:
-    """Make the directory `source` appear at `target` as well; both exist. Raises OSError."""
+    """Make the directory or file `source` appear at `target` as well; both exist. Raises OSError."""
     mount(source, target, flags=MS_BIND | (MS_REC if recursive else 0))
     if read_only:
         mount("none", target, flags=MS_REMOUNT | MS_BIND | MS_RDONLY)

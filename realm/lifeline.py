@@ -48,14 +48,18 @@ class Lifeline:
         os.close(orders)
         os.close(theirs)
 
-    def boot(self, spec: HostSpec) -> int:
-        """Start one host and return the machine's pid of its PID 1. Raises RealmError `realm.init_failed`."""
+    def boot(self, spec: HostSpec, *, keep_tmp: bool = False) -> int:
+        """Start one host and return the machine's pid of its PID 1. Raises RealmError `realm.init_failed`.
+
+        With `keep_tmp` its /tmp is that of its last boot, as on a disk; otherwise it is empty.
+        """
         order = {
             "name": spec.name,
             "fqdn": spec.fqdn,
             "address": spec.address,
             "bits": NETWORK_BITS,
             "shares_home": spec.shares_home,
+            "keep_tmp": keep_tmp,
             "keep": _kept(),
         }
         return self._outer_pid(int(self._ask(order)["pid"]))

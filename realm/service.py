@@ -30,7 +30,7 @@ class Service:
     `argv` is never a shell's; `user` None means root. `ready` is asked until true, at most `within` seconds. `tcp` and
     `udp` are ports on which exactly one socket must listen once it is ready. `log` is where its output goes on the host
     (default /var/log/realm/NAME.log). `depends` names services that must be up before. `runtime` are directories that a
-    reboot loses.
+    reboot loses. `after_boot` is added to `argv` when the service starts because its host was switched on again.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Service:
     log: str = ""
     depends: tuple[str, ...] = ()
     runtime: tuple[Runtime, ...] = ()
+    after_boot: tuple[str, ...] = ()
     stop_seconds: float = 5.0
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from realm.topology import spec
 
 if TYPE_CHECKING:
     from realm.cluster import Realm
+    from realm.host import Host
 
 BINARIES = (
     "/usr/sbin/munged",
@@ -41,16 +43,35 @@ def munged(host: str) -> Service:
 
 
 def slurmd(node: str) -> Service:
-    """The node daemon; ready when the controller calls the node idle (or busy, after a restart)."""
+    """The node daemon; ready when it answers and the controller has registered this very start of it.
+
+    After a boot it says so (-b): its own way to tell, the kernel's uptime, is the machine's.
+    """
     return Service(
         name=f"slurmd-{node}",
         host=node,
         argv=("/usr/sbin/slurmd", "-D"),
-        ready=answers("/usr/bin/sinfo", "-h", "-n", node, "-t", "idle,alloc,mix", "-o", "%N", expect=node),
+        after_boot=("-b",),
+        ready=lambda host: _registered(host, node),
         tcp=(_NODE_PORT,),
         depends=(f"munged-{node}", "slurmctld"),
         runtime=(Runtime("/run/slurm", "slurm"),),
     )
+
+
+def _registered(host: Host, node: str) -> bool:
+    """Whether the controller has heard from the slurmd that runs now, and counts on it.
+
+    Not by sinfo's `-t idle,alloc,mix`: it leaves out a busy node whenever its own state and that of its CPUs differ,
+    which on a node with a running job may last as long as the job.
+    """
+    own = host.run(["/usr/bin/scontrol", "show", "slurmd"], check=False, timeout=10).stdout.decode()
+    started = re.search(r"^Boot time += (\S+)", own, re.MULTILINE)
+    known = host.run(["/usr/bin/scontrol", "--oneliner", "show", "node", node], check=False, timeout=10).stdout.decode()
+    state = re.search(r" State=(\S+)", known)
+    if started is None or state is None or f" SlurmdStartTime={started[1]} " not in known:
+        return False
+    return not state[1].endswith("*") and state[1].split("+")[0] not in ("UNKNOWN", "DOWN")
 
 
 SLURMCTLD = Service(
@@ -117,6 +138,7 @@ InactiveLimit=0
 MessageTimeout=10
 SlurmctldTimeout=30
 SlurmdTimeout=60
+BatchStartTimeout=1
 ReturnToService=2
 PrologFlags=Alloc
 

@@ -34,8 +34,8 @@ class Supervisor:
         self._known: dict[str, Service] = {}
         self._guard = threading.Lock()
 
-    def start(self, host: Host, service: Service) -> None:
-        """Start `service` and return when it is ready.
+    def start(self, host: Host, service: Service, *, booted: bool = False) -> None:
+        """Start `service` and return when it is ready; `booted` says that it is its host's boot that starts it.
 
         Raises RealmError `realm.service_runs`, `realm.listeners` (a port is taken, or has more than one listener),
         `realm.service_died` or `realm.service_not_ready`; the service is then stopped again.
@@ -45,7 +45,7 @@ class Supervisor:
             if known and known.process.poll() is None:
                 raise RealmError("realm.service_runs", f"{service.name} runs already.", remedy="Stop it first.")
             _check_listeners(host, service, wanted=0)
-            running = Running(service, _launch(host, service))
+            running = Running(service, _launch(host, service, service.after_boot if booted else ()))
             self._running[service.name] = running
             self._known[service.name] = service
         try:
@@ -116,14 +116,15 @@ def tail(host: Host, service: Service) -> str:
         return ""
 
 
-def _launch(host: Host, service: Service) -> subprocess.Popen[bytes]:
+def _launch(host: Host, service: Service, more: tuple[str, ...]) -> subprocess.Popen[bytes]:
     for directory in service.runtime:
         host.mkdir(directory.path, mode=directory.mode, owner=directory.owner)
     log = host.path(service.log_path)
     log.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
-        return host.popen(service.argv, user=service.user, env=service.env, cwd=service.cwd, stdout=fd, stderr=fd)
+        argv = (*service.argv, *more)
+        return host.popen(argv, user=service.user, env=service.env, cwd=service.cwd, stdout=fd, stderr=fd)
     finally:
         os.close(fd)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from realm import Realm, RealmError
+from realm.hostroot import BOOT_ID
 from realm.topology import HOSTS
 from realm.workspace import CHECKOUT
 
@@ -190,6 +191,7 @@ def test_powered_off_host_loses_run_and_tmp_and_comes_back_with_the_rest() -> No
         desk = realm.host("desk")
         desk.write("/tmp/volatile", "x")
         desk.write("/var/lib/kept", "x")
+        first, boot_id = desk.read(BOOT_ID), _text(realm, "desk", "cat", BOOT_ID)
         left = desk.popen(["sleep", "1000"])
         realm.power_off("desk")
         assert left.wait(10) != 0
@@ -197,6 +199,21 @@ def test_powered_off_host_loses_run_and_tmp_and_comes_back_with_the_rest() -> No
         realm.power_on("desk")
         assert not desk.path("/tmp/volatile").exists()
         assert desk.read("/var/lib/kept") == b"x"
+        assert desk.read(BOOT_ID) != first == f"{boot_id}\n".encode() != realm.host("bridge").read(BOOT_ID)
         # Nothing listens on that host, and its refusal comes over the switch.
         with desk.network(), pytest.raises(ConnectionRefusedError):
             socket.create_connection((realm.host("bridge").address, 22), timeout=5)
+
+
+def test_rebooted_host_keeps_its_tmp_if_asked_and_nothing_else_that_a_boot_empties() -> None:
+    with Realm(parts=(), hosts=("desk",)) as realm:
+        desk = realm.host("desk")
+        for folder in ("/tmp", "/run", "/var/tmp"):
+            desk.write(f"{folder}/left", "x", mode=0o600, owner="alice")
+        realm.reboot("desk", keep_tmp=True)
+        assert _text(realm, "desk", "stat", "-c", "%U %a", "/tmp/left", "/tmp") == "alice 600\nroot 1777"
+        assert not desk.path("/run/left").exists()
+        assert not desk.path("/var/tmp/left").exists()
+        realm.reboot("desk")
+        assert not desk.path("/tmp/left").exists()
+        assert _text(realm, "desk", "stat", "-c", "%U %a", "/tmp") == "root 1777"

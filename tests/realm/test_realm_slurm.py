@@ -135,6 +135,31 @@ def test_controller_survives_a_restart_with_its_jobs(realm: Realm, login: Host) 
     login.run(["scancel", number], user="alice")
 
 
+@pytest.mark.parametrize("end", ["kill_service", "stop_service"])
+def test_job_goes_on_while_its_node_has_no_daemon(realm: Realm, login: Host, end: str) -> None:
+    node, go = realm.host("node2"), login.path("/home/alice") / f"go-{end}"
+    script = f"#!/bin/sh\nwhile [ ! -e /home/alice/{go.name} ]; do sleep 0.1; done\n".encode()
+    submit = ["sbatch", "--parsable", "-w", "node2", "-o", "/dev/null"]
+    job = login.run(submit, user="alice", input=script).stdout.decode().strip()
+    _until(lambda: f"[{job}.batch]" in _daemons(node))
+
+    getattr(realm, end)("slurmd-node2")
+    assert _daemons(node).splitlines() == [f"slurmstepd: [{job}.batch]"]
+    realm.restart_service("slurmd-node2")
+
+    assert login.run(["squeue", "-h", "-j", job, "-o", "%T"], user="alice").stdout == b"RUNNING\n"
+    login.write(f"/home/alice/{go.name}", "")
+    try:
+        assert _sacct(login, job, "ExitCode") == ["COMPLETED", "0:0"]
+    finally:
+        go.unlink()
+
+
+def _daemons(node: Host) -> str:
+    processes = node.run(["ps", "ax", "-o", "args"]).stdout.decode().splitlines()
+    return "\n".join(line for line in processes if line.startswith(("slurmstepd", "/usr/sbin/slurmd")))
+
+
 def test_node_that_lost_power_comes_back_with_its_daemons(realm: Realm, login: Host) -> None:
     node = realm.host("node2")
     node.write("/run/lost", "x")
