@@ -53,7 +53,7 @@ def fetch(settings: Settings, job_id: str, uid: int, *, once: bool = False) -> B
 
 
 def _ask(settings: Settings, job_id: str, uid: int, *, once: bool) -> tuple[str, bytes]:
-    from runner.node.bridge import Bridge, Impostor, NoAnswer, NotOurs, RunOver
+    from runner.node.bridge import Bridge, Impostor, NoAnswer, NotOurs, RunOver, WrongClock
 
     deadline = time.monotonic() + LIMIT_SECONDS
     while True:
@@ -67,7 +67,7 @@ def _ask(settings: Settings, job_id: str, uid: int, *, once: bool) -> tuple[str,
             if once or time.monotonic() + RETRY_PAUSE_SECONDS >= deadline:
                 raise Failed(str(error)) from error
             time.sleep(RETRY_PAUSE_SECONDS)
-        except Impostor as error:
+        except (Impostor, WrongClock) as error:
             raise Failed(str(error)) from error
         else:
             return response.getheader("X-CI-Bridge-Cache") or "", data
@@ -75,10 +75,12 @@ def _ask(settings: Settings, job_id: str, uid: int, *, once: bool) -> tuple[str,
 
 def tell_released(settings: Settings, job_id: str, uid: int) -> bool:
     """Tell the bridge that a job's tickets are no more on this node; whether it has heard it."""
-    from runner.node.bridge import Bridge, Impostor, NoAnswer, NotOurs, RunOver
+    from runner.node.bridge import Bridge, Impostor, NoAnswer, NotOurs, RunOver, WrongClock
 
     try:
         Bridge(settings, time.monotonic() + TELL_SECONDS).ask("released", int(job_id), uid)
     except (NoAnswer, NotOurs, RunOver, Impostor):
         return False
+    except WrongClock:
+        return True
     return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import email.utils
 import http.client
 import json
 import os
@@ -20,6 +21,9 @@ from runner.node.settings import Settings
 
 STEP_SECONDS = 5.0
 """For each connection, send and receive."""
+
+MAX_SKEW_SECONDS = 300
+"""What services bear (krb5.conf(5), clockskew)."""
 
 _OVER = ("killed.", "consent.", "link.", "job.", "run.ended", "run.over_time")
 """Beginnings of the codes that say that a run is over. Asking again changes nothing, and the node is not to blame."""
@@ -44,6 +48,10 @@ class Impostor(Exception):
     """Who answered did not prove to be the bridge."""
 
 
+class WrongClock(Exception):
+    """This node's clock and the bridge's differ by more than Kerberos bears."""
+
+
 class Bridge:
     """A connection to the bridge as this node; ``deadline`` (monotonic seconds) bounds all of it."""
 
@@ -54,7 +62,8 @@ class Bridge:
         self._host, self._port = parts.hostname or "", parts.port or 443
 
     def ask(self, purpose: str, job_id: int, uid: int) -> tuple[http.client.HTTPResponse, bytes]:
-        """Ask for a job's ``tickets``, or say that they were ``released``; raises NotOurs, RunOver, NoAnswer, Impostor.
+        """Ask for a job's ``tickets``, or say that they were ``released``; raises NotOurs, RunOver, NoAnswer, Impostor,
+        WrongClock.
 
         The token that says who we are is good for this one request only. The answer counts only once the bridge has
         proved that it holds the key of its ``HTTP/`` principal.
@@ -73,6 +82,7 @@ class Bridge:
             if response.status not in (http.client.OK, http.client.NO_CONTENT):
                 raise NoAnswer(f"the bridge answered {response.status} {problem}")
             self._verify(context, response)
+            _require_clock(response)
         except (OSError, http.client.HTTPException) as error:
             raise NoAnswer(f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}") from error
         except GSSError as error:
@@ -132,6 +142,21 @@ class Bridge:
             context.step(base64.b64decode(token))
         if not context.complete or gssapi.RequirementFlag.mutual_authentication not in context.actual_flags:
             raise Impostor("the bridge did not prove who it is")
+
+
+def _require_clock(response: http.client.HTTPResponse) -> None:
+    """Compare our clock with the answer's ``Date`` (RFC 9110 section 6.6.1), which is in whole seconds.
+
+    libkrb5 makes up for a wrong clock towards the KDC (krb5.conf(5), kdc_timesync), so that the tickets come; no
+    service would take them from here.
+    """
+    try:
+        date = email.utils.parsedate_to_datetime(response.getheader("Date") or "")
+    except ValueError:
+        return
+    ahead = round(time.time() - date.timestamp())
+    if abs(ahead) > MAX_SKEW_SECONDS:
+        raise WrongClock(f"this node's clock is {abs(ahead)} s {'ahead of' if ahead > 0 else 'behind'} the bridge's")
 
 
 def _problem(response: http.client.HTTPResponse, data: bytes) -> str:

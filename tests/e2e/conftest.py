@@ -9,7 +9,8 @@ import pytest
 from realm import Realm, forge
 from realm.demo.scenes import Scenes
 from realm.gitlab.client import GitLabControl
-from tests.e2e.person import Person
+from tests.e2e.on_nodes import ON_NODE1
+from tests.e2e.person import WAIT_FOR_GO, Person
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +27,27 @@ def alice(realm: Realm, gitlab: GitLabControl) -> Person:
 @pytest.fixture(scope="session")
 def bob(realm: Realm, gitlab: GitLabControl) -> Person:
     return Person(realm, gitlab, "bob")
+
+
+@pytest.fixture
+def node1_only(realm: Realm) -> Iterator[None]:
+    """Jobs have no choice of node."""
+    update = ["scontrol", "update", "nodename=node2"]
+    realm.host("ctl").run([*update, "state=drain", "reason=test"])
+    yield
+    realm.host("ctl").run([*update, "state=resume"])
+
+
+@pytest.fixture
+def waiting(alice: Person, node1_only: None) -> Iterator[tuple[int, str]]:
+    """A job of alice's that waits on node1: its ids in GitLab and Slurm."""
+    job = alice.push(WAIT_FOR_GO, variables=ON_NODE1)
+    slurm_id = alice.slurm_id(job)
+    alice.waits(job)
+    yield job.id, slurm_id
+    if alice.gitlab.job(job.id).status == "running":
+        alice.gitlab.cancel_job(job.id)
+        alice.finished(job)
 
 
 @pytest.fixture(scope="module")

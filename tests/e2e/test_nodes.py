@@ -3,85 +3,30 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from realm import Realm
 from realm.bridgehost import ci_bridge
-from realm.principals import LUSTRE_KEYTAB, MDS
+from realm.principals import MDS
+from tests.e2e.on_nodes import (
+    CACHE,
+    CONFIG,
+    ON_BOTH,
+    ON_NODE1,
+    STATE,
+    age,
+    ask,
+    deliveries,
+    principal_of,
+    refresh,
+    there,
+    until,
+)
 from tests.e2e.person import WAIT_FOR_GO, Person
-
-AGENT = "/usr/lib/ci-bridge/ci-bridge-node"
-CONFIG = "/etc/ci-bridge/node.toml"
-CACHE = "/tmp/krb5cc_20001"
-STATE = "/var/lib/ci-bridge-node/20001"
-ON_NODE1 = {"SCHEDULER_PARAMETERS": "--partition=ci --nodes=1 --time=5"}
-"""Where `node1_only` sees to it."""
-ON_BOTH = {"SCHEDULER_PARAMETERS": "--partition=ci --nodes=2 --ntasks=2 --time=5"}
-
-INITIATE = f"""
-import base64, gssapi
-name = gssapi.Name("{MDS[0]}@REALM.TEST", gssapi.NameType.kerberos_principal)
-credentials = gssapi.Credentials(usage="initiate", store={{"ccache": "FILE:{CACHE}"}})
-context = gssapi.SecurityContext(name=name, creds=credentials, usage="initiate")
-print(base64.b64encode(context.step()).decode())
-"""
-ACCEPT = f"""
-import base64, gssapi, sys
-credentials = gssapi.Credentials(usage="accept", store={{"keytab": "{LUSTRE_KEYTAB}", "rcache": "none:"}})
-context = gssapi.SecurityContext(creds=credentials, usage="accept")
-context.step(base64.b64decode(sys.stdin.read()))
-print(context.initiator_name)
-"""
-ASK = """
-import sys
-sys.path.append("/usr/lib/ci-bridge")
-from runner.node import asking
-from runner.node.settings import Settings
-try:
-    asking.fetch(Settings(sys.argv[1]), sys.argv[2], int(sys.argv[3]), once=True)
-    print("got tickets")
-except (asking.Refused, asking.Failed) as error:
-    print(error)
-"""
-
-
-def _until(condition: Callable[[], bool], what: str, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
-def _there(realm: Realm, node: str, path: str = CACHE) -> bool:
-    return os.path.lexists(realm.host(node).path(os.path.dirname(path)) / os.path.basename(path))  # noqa: PTH119, PTH120
-
-
-def _principal_of(realm: Realm, node: str) -> str:
-    """As whom a service on another host lets in whoever uses alice's cache on the node."""
-    token = realm.host(node).run(["/usr/bin/python3", "-c", INITIATE], user="alice").stdout
-    return realm.host("mds1").run(["/usr/bin/python3", "-c", ACCEPT], input=token).stdout.decode().strip()
-
-
-def _refresh(realm: Realm, node: str = "node1") -> str:
-    return realm.host(node).run([AGENT, "refresh"]).stderr.decode()
-
-
-def _ask(realm: Realm, node: str, slurm_id: str, uid: int = 20001, config: str = CONFIG) -> str:
-    argv = ["/usr/bin/python3", "-c", ASK, config, slurm_id, str(uid)]
-    return realm.host(node).run(argv).stdout.decode().strip()
-
-
-def _deliveries(realm: Realm, job_id: int) -> list[tuple[str, str, bool]]:
-    """What is on record of tickets on nodes: phase, node, and whether it says that they were removed."""
-    records = json.loads(ci_bridge(realm, "audit", "timeline", "--job", str(job_id), "--json"))
-    found = [one for one in records if one["type"] == "tickets" and one["detail"].get("use") == "node"]
-    return [(one["phase"], one["target"]["node"], one["detail"].get("removed", False)) for one in found]
 
 
 @contextmanager
@@ -93,27 +38,6 @@ def _without_kdc(realm: Realm) -> Iterator[None]:
         realm.restart_service("krb5kdc")
 
 
-@pytest.fixture
-def node1_only(realm: Realm) -> Iterator[None]:
-    """Jobs have no choice of node."""
-    update = ["scontrol", "update", "nodename=node2"]
-    realm.host("ctl").run([*update, "state=drain", "reason=test"])
-    yield
-    realm.host("ctl").run([*update, "state=resume"])
-
-
-@pytest.fixture
-def waiting(alice: Person, node1_only: None) -> Iterator[tuple[int, str]]:
-    """A job of alice's that waits on node1: its ids in GitLab and Slurm."""
-    job = alice.push(WAIT_FOR_GO, variables=ON_NODE1)
-    slurm_id = alice.slurm_id(job)
-    alice.waits(job)
-    yield job.id, slurm_id
-    if alice.gitlab.job(job.id).status == "running":
-        alice.gitlab.cancel_job(job.id)
-        alice.finished(job)
-
-
 @pytest.mark.threat("T23")
 @pytest.mark.usefixtures("node1_only")
 def test_a_service_elsewhere_lets_the_ticket_in_with_the_kdc_down_and_afterwards_nothing_is_left(
@@ -122,16 +46,16 @@ def test_a_service_elsewhere_lets_the_ticket_in_with_the_kdc_down_and_afterwards
     job = alice.push(WAIT_FOR_GO, variables=ON_NODE1)
     alice.waits(job)
     with _without_kdc(realm):
-        assert _principal_of(realm, "node1") == "alice@REALM.TEST"
+        assert principal_of(realm, "node1") == "alice@REALM.TEST"
     assert realm.host("node1").run(["cat", CACHE], user="bob", check=False).returncode != 0
     alice.go(job)
     assert alice.finished(job).status == "success"
-    _until(lambda: not _there(realm, "node1"), "the cache stayed")
+    until(lambda: not there(realm, "node1"), "the cache stayed")
     assert realm.host("node1").run(["ls", STATE]).stdout == b""
     left = realm.host("node1").run(["find", "/tmp", "/run", "-name", "*krb5cc*"]).stdout
     assert left == b""
-    _until(lambda: len(_deliveries(realm, job.id)) == 3, "the bridge was not told")
-    assert _deliveries(realm, job.id) == [
+    until(lambda: len(deliveries(realm, job.id)) == 3, "the bridge was not told")
+    assert deliveries(realm, job.id) == [
         ("intent", "node1.realm.test", False),
         ("ok", "node1.realm.test", False),
         ("event", "node1.realm.test", True),
@@ -147,12 +71,12 @@ def test_two_jobs_of_a_person_on_a_node_share_the_tickets_and_the_last_takes_the
     first, second = alice.slurm_id(one), alice.slurm_id(two)
     alice.go(one)
     assert alice.finished(one).status == "success"
-    _until(lambda: not _there(realm, "node1", f"{STATE}/{first}"), "the first job's epilog did not come")
-    assert _there(realm, "node1", f"{STATE}/{second}")
-    assert _principal_of(realm, "node1") == "alice@REALM.TEST"
+    until(lambda: not there(realm, "node1", f"{STATE}/{first}"), "the first job's epilog did not come")
+    assert there(realm, "node1", f"{STATE}/{second}")
+    assert principal_of(realm, "node1") == "alice@REALM.TEST"
     alice.go(two)
     assert alice.finished(two).status == "success"
-    _until(lambda: not _there(realm, "node1"), "the cache stayed")
+    until(lambda: not there(realm, "node1"), "the cache stayed")
 
 
 def test_a_job_on_two_nodes_has_tickets_on_both_before_it_starts(realm: Realm, alice: Person) -> None:
@@ -164,25 +88,25 @@ def test_a_job_on_two_nodes_has_tickets_on_both_before_it_starts(realm: Realm, a
     assert re.search(r"^node2", log, re.MULTILINE)
     assert "krbtgt" not in log
     for node in ("node1", "node2"):
-        _until(lambda node=node: not _there(realm, node), f"the cache stayed on {node}")  # type: ignore[misc]
+        until(lambda node=node: not there(realm, node), f"the cache stayed on {node}")  # type: ignore[misc]
 
 
 @pytest.mark.threat("T37")
 def test_a_stolen_node_keytab_gets_nothing_but_its_own_jobs(realm: Realm, waiting: tuple[int, str]) -> None:
     job_id, slurm_id = waiting
-    before = _deliveries(realm, job_id)
+    before = deliveries(realm, job_id)
     node2 = realm.host("node2")
     as_node1 = node2.read(CONFIG).decode() + '\nnode = "node1.realm.test"\n'
     node2.write("/root/as-node1.toml", as_node1)
     node2.write("/root/both.toml", as_node1 + 'keytab = "/etc/krb5.keytab"\n')
     try:
-        assert "node.not_running_here" in _ask(realm, "node2", slurm_id)
-        assert "Kerberos" in _ask(realm, "node2", slurm_id, config="/root/as-node1.toml")
-        assert _ask(realm, "node2", slurm_id, uid=20002) == "node.not_ours"
-        assert _ask(realm, "node2", "999999") == "node.not_ours"
-        assert _ask(realm, "node1", slurm_id, uid=20002) == "node.not_ours"
-        assert _deliveries(realm, job_id) == before
-        assert _ask(realm, "node1", slurm_id) == "got tickets"
+        assert "node.not_running_here" in ask(realm, "node2", slurm_id)
+        assert "Kerberos" in ask(realm, "node2", slurm_id, config="/root/as-node1.toml")
+        assert ask(realm, "node2", slurm_id, uid=20002) == "node.not_ours"
+        assert ask(realm, "node2", "999999") == "node.not_ours"
+        assert ask(realm, "node1", slurm_id, uid=20002) == "node.not_ours"
+        assert deliveries(realm, job_id) == before
+        assert ask(realm, "node1", slurm_id) == "got tickets"
     finally:
         node2.run(["rm", "-f", "/root/as-node1.toml", "/root/both.toml"])
 
@@ -193,41 +117,33 @@ def test_tickets_are_renewed_while_the_run_may_go_on_and_not_after_a_kill_switch
 ) -> None:
     _, slurm_id = waiting
     node1 = realm.host("node1")
-    assert _refresh(realm) == "", "fresh tickets were renewed, or a running job was taken for gone"
+    assert refresh(realm) == "", "fresh tickets were renewed, or a running job was taken for gone"
     before = node1.read(CACHE)
-    _age(realm, slurm_id)
-    assert "renewed in" in _refresh(realm)
+    age(realm, slurm_id)
+    assert "renewed in" in refresh(realm)
     renewed = node1.read(CACHE)
     assert renewed != before
-    assert _principal_of(realm, "node1") == "alice@REALM.TEST"
+    assert principal_of(realm, "node1") == "alice@REALM.TEST"
 
-    _age(realm, slurm_id)
+    age(realm, slurm_id)
     thrown = json.loads(ci_bridge(realm, "kill", "project", "999999", "--reason", "elsewhere", "--json"))
-    assert "renewed in" in _refresh(realm), "another project's switch stopped this run"
+    assert "renewed in" in refresh(realm), "another project's switch stopped this run"
     ci_bridge(realm, "kill", "lift", thrown["switch_id"], "--reason", "the test is over", user="root")
-    _age(realm, slurm_id)
+    age(realm, slurm_id)
     old = node1.read(CACHE)
     realm.stop_service("bridge")
     try:
-        assert "not renewed yet" in _refresh(realm)
+        assert "not renewed yet" in refresh(realm)
         assert node1.read(CACHE) == old
     finally:
         realm.restart_service("bridge")
     ci_bridge(realm, "kill", "account", "alice", "--reason", "laptop stolen")
     try:
-        answer = _ask(realm, "node1", slurm_id)
+        answer = ask(realm, "node1", slurm_id)
         assert answer == "killed.account" or "run.ended" in answer, answer
     finally:
         for switch in json.loads(ci_bridge(realm, "kill", "list", "--json")):
             ci_bridge(realm, "kill", "lift", switch["switch_id"], "--reason", "the test is over", user="root")
-
-
-def _age(realm: Realm, slurm_id: str) -> None:
-    """Have the node believe that the job's tickets end in a minute."""
-    path = f"{STATE}/{slurm_id}"
-    marker = json.loads(realm.host("node1").read(path))
-    marker |= {"got": time.time() - 600, "end": time.time() + 60}
-    realm.host("node1").write(path, json.dumps(marker), mode=0o600)
 
 
 @pytest.mark.threat("T23")
@@ -239,13 +155,13 @@ def test_what_an_epilog_that_never_came_left_is_gone_after_a_tick(realm: Realm, 
     marker, cache = node1.read(f"{STATE}/{slurm_id}"), node1.read(CACHE)
     alice.go(job)
     assert alice.finished(job).status == "success"
-    _until(lambda: not _there(realm, "node1"), "the cache stayed")
+    until(lambda: not there(realm, "node1"), "the cache stayed")
     node1.write(f"{STATE}/{slurm_id}", marker, mode=0o600)
     node1.write(CACHE, cache, mode=0o600, owner="alice")
 
-    _until(lambda: "not here any more" in _refresh(realm) or not _there(realm, "node1"), "it was not removed")
-    assert not _there(realm, "node1")
-    assert not _there(realm, "node1", f"{STATE}/{slurm_id}")
+    until(lambda: "not here any more" in refresh(realm) or not there(realm, "node1"), "it was not removed")
+    assert not there(realm, "node1")
+    assert not there(realm, "node1", f"{STATE}/{slurm_id}")
 
 
 @pytest.fixture
@@ -265,17 +181,17 @@ def test_a_job_that_outlives_its_tickets_has_good_ones_all_the_time(realm: Realm
     said: list[str] = []
 
     def lasts_on() -> bool:
-        said.append(_refresh(realm))
+        said.append(refresh(realm))
         return float(json.loads(node1.read(path))["end"]) > end + 9
 
-    _until(lasts_on, "no renewal")
+    until(lasts_on, "no renewal")
 
     renewals = [one for one in said if "renewed in" in one]
     assert 2 <= len(renewals) < len(said), "renewed at every tick, or too late"
     assert "not renewed" not in "".join(said)
     alice.go(job)
     assert alice.finished(job).status == "success"
-    _until(lambda: not _there(realm, "node1"), "the cache stayed")
+    until(lambda: not there(realm, "node1"), "the cache stayed")
 
 
 @contextmanager
@@ -296,8 +212,8 @@ def test_while_slurmd_hangs_a_running_job_keeps_its_tickets_and_loses_them_at_it
     job = alice.push(WAIT_FOR_GO, variables=ON_NODE1)
     alice.waits(job)
     with _slurmd_hangs(realm):
-        assert _refresh(realm) == ""
-        assert _principal_of(realm, "node1") == "alice@REALM.TEST"
+        assert refresh(realm) == ""
+        assert principal_of(realm, "node1") == "alice@REALM.TEST"
     alice.go(job)
     assert alice.finished(job).status == "success"
-    _until(lambda: not _there(realm, "node1"), "the cache stayed")
+    until(lambda: not there(realm, "node1"), "the cache stayed")

@@ -30,6 +30,7 @@ from bridge.cluster.ssh.gssmic import Exchange, GssTransport
 from bridge.errors import BridgeError, Defect, Outage, PolicyRefused
 from bridge.kerberos.holding import hold
 from realm import Realm
+from realm.login import SSHD
 
 
 @pytest.fixture
@@ -208,6 +209,28 @@ def test_a_bundle_without_the_login_host_does_not_connect(side: BridgeSide) -> N
     bundle = side.tickets("alice", (MDS1,))
     with hold(bundle) as credential, pytest.raises(Outage, match=r"ssh\.kerberos"):
         connect(side.endpoint, "alice", bundle.principal, credential, HostKeys(side.known_hosts))
+
+
+@pytest.fixture
+def sshd_with_clock(side: BridgeSide, moved: str) -> Iterator[None]:
+    side.realm.stop_service("sshd")
+    side.realm.start_service(replace(SSHD, argv=("/usr/bin/faketime", "-f", moved, *SSHD.argv)))
+    yield
+    side.realm.stop_service("sshd")
+    side.realm.start_service(SSHD)
+
+
+@pytest.mark.threat("T25")
+@pytest.mark.usefixtures("sshd_with_clock")
+@pytest.mark.parametrize("moved", ["+6m", "-6m", "+1d", "-1d"])
+def test_a_node_whose_clock_is_wrong_is_an_outage_that_names_the_clock(side: BridgeSide) -> None:
+    assert _code(side) == (Outage, "ssh.clock_skew")
+
+
+@pytest.mark.usefixtures("sshd_with_clock")
+@pytest.mark.parametrize("moved", ["+2m", "-2m"])
+def test_minutes_that_kerberos_bears_stop_no_connection(side: BridgeSide) -> None:
+    _connect(side).close()
 
 
 def test_a_server_that_is_down_or_mute_is_an_outage(side: BridgeSide, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,6 +34,16 @@ def kerberos_failed(why: str) -> BridgeError:
     )
 
 
+def clock_skew(why: str) -> BridgeError:
+    """The node says that our fresh ticket is of another time than its own."""
+    return Outage(
+        "ssh.clock_skew",
+        "The clocks of the login node and the KDC differ too much.",
+        "An operator checks time synchronisation on the login node; then retry the job.",
+        why=why,
+    )
+
+
 def refused(account: str) -> BridgeError:
     """The node knows who it is, and says no."""
     return PolicyRefused(

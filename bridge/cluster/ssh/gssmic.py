@@ -28,8 +28,8 @@ from paramiko.common import (
 from paramiko.transport import ServiceRequestingTransport
 
 from bridge.cluster.ssh.endpoint import Endpoint
-from bridge.cluster.ssh.faults import kerberos_failed
-from bridge.errors import Defect
+from bridge.cluster.ssh.faults import clock_skew, kerberos_failed
+from bridge.errors import BridgeError, Defect
 
 AUTH_SECONDS: Final = 15.0
 
@@ -37,6 +37,8 @@ _METHOD: Final = "gssapi-with-mic"
 _SERVICE: Final = "ssh-connection"
 _KRB5: Final = gssapi.MechType.kerberos
 _KRB5_OID: Final = bytes.fromhex("06092a864886f712010202")
+_SKEWED: Final = frozenset((-1765328384 + code) % 2**32 for code in (32, 33, 37))
+"""KRB_AP_ERR_TKT_EXPIRED, _TKT_NYV and _SKEW (RFC 4120 section 7.5.9) above ERROR_TABLE_BASE_krb5, as GSSAPI has it."""
 _FLAGS: Final = int(gssapi.RequirementFlag.mutual_authentication) | int(gssapi.RequirementFlag.integrity)
 _NO_CBC_NO_SHA1: Final[Mapping[str, list[str]]] = {
     "ciphers": ["aes128-cbc", "aes192-cbc", "aes256-cbc", "3des-cbc"],
@@ -74,6 +76,19 @@ class Exchange:
             return self._context.step(token)  # type: ignore[no-any-return]
         except GSSError as error:
             raise kerberos_failed(error.gen_message()) from error
+
+    def refusal(self, error_token: bytes) -> BridgeError:
+        """Give the error that the server tells of in a KRB-ERROR (RFC 4121 section 4.1).
+
+        Our tickets have just been made, or the connection would not be tried: where the server finds one too young or
+        too old, it is about its clock.
+        """
+        try:
+            self._context.step(error_token)
+        except GSSError as error:
+            made = clock_skew if error.min_code in _SKEWED else kerberos_failed
+            return made(error.gen_message())
+        return kerberos_failed("the server sent an error token")
 
     def sign(self, message: bytes) -> bytes:
         self.mic_sent = True
@@ -206,8 +221,7 @@ class _GssAuthHandler(AuthOnlyHandler):
         raise kerberos_failed(f"the server's GSSAPI failed: {major}/{minor} {text[:200]!r}")
 
     def _parse_error_token(self, message: paramiko.Message) -> None:
-        self._exchange.step(message.get_string())
-        raise kerberos_failed("the server sent an error token")
+        raise self._exchange.refusal(message.get_string())
 
     def _advance(self, token: bytes | None) -> None:
         reply = self._exchange.step(token)
