@@ -8,6 +8,7 @@
     |   +-- Conflict          something like it exists already                 (HTTP 409)
     |   +-- NotFound                                                           (HTTP 404)
     +-- Outage         something that we need is down; a retry may work        (GitLab: SYSTEM failure; HTTP 503)
+    |   +-- TooMany           the caller asks more than its share, for now     (HTTP 429)
     +-- Defect         we broke one of our own rules: stop, never go on        (GitLab: SYSTEM failure; HTTP 500)
 
 ``code`` is stable and dotted, ``title`` one sentence and ``remedy`` what to do about it: these three, and a reference
@@ -96,6 +97,12 @@ class Outage(BridgeError):
 
     status = 503
     retryable = True
+
+
+class TooMany(Outage):
+    """The caller asks more than its share; nothing was done, and a retry in a moment may work (RFC 6585 section 4)."""
+
+    status = 429
 
 
 class Defect(BridgeError):

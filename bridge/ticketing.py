@@ -11,21 +11,24 @@ import enum
 import hashlib
 import hmac
 import secrets
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
 from bridge import grants
 from bridge.audit.ledger import Ledger, View
 from bridge.audit.record import Actor, Phase, Record, RecordType
-from bridge.errors import BridgeError, Defect, NotFound, PolicyRefused, TokenRefused
+from bridge.buckets import TokenBuckets
+from bridge.errors import BridgeError, Defect, NotFound, PolicyRefused, TokenRefused, TooMany
+from bridge.folding import Folding
 from bridge.kerberos.impersonation import Impersonator
 from bridge.kerberos.negotiate import NegotiateAcceptor, Negotiated
 from bridge.lifecycle import ON_SLURM, require_live
 from bridge.model import Cluster, Grant, Run, RunId, Stage, TicketBundle
+from bridge.nodeclaims import CLAIM_LIFE, ClaimBook, NodeClaim, too_many
 from bridge.nodetickets import OnNode, on_node
 from bridge.records import basis_of, target_of, tickets_of
 from bridge.references import new_reference
@@ -33,9 +36,6 @@ from bridge.seal import GrantSeal
 from bridge.sealed import SealedRegister
 from bridge.standing import require_standing
 from runner.binding import node_binding
-
-CLAIM_LIFE: Final = timedelta(seconds=60)
-"""Between a node's proof of who it is and its bundle lies one look into Slurm's queue."""
 
 END_GRACE: Final = timedelta(minutes=15)
 """After the job's time-out its Slurm jobs are cancelled and its files removed: that may take a new connection."""
@@ -55,20 +55,6 @@ class Use(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeClaim:
-    """A node has shown that it is itself, and that the Slurm job is a run's of ours."""
-
-    claim_id: str
-    run_id: RunId
-    slurm_job_id: int
-    stage: str
-    invocation: str
-    node: str
-    reply: str
-    expires: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class TicketDesk:
     """Hands out ticket bundles; every part is passed in."""
 
@@ -80,6 +66,9 @@ class TicketDesk:
     register: SealedRegister
     clock: Callable[[], datetime]
     claims: ClaimBook
+    requests: TokenBuckets
+    """How often each principal may ask as a node."""
+    denials: Folding = field(default_factory=Folding)
 
     def for_run(self, run_id: RunId, session: str, use: Use) -> TicketBundle:
         """Return a fresh bundle of a live run for a caller with its session secret; raises BridgeError."""
@@ -105,24 +94,27 @@ class TicketDesk:
             raise _not_ours(slurm_job_id)
         with self._denials_on_record(slurm_job_id, run.run_id), self.ledger.read() as view:
             require_standing(self.register.current(view), grant)
-        return self.claims.add(
-            NodeClaim(
-                claim_id=secrets.token_urlsafe(16),
-                run_id=run.run_id,
-                slurm_job_id=slurm_job_id,
-                stage=stage.name,
-                invocation=stage.invocation,
-                node=host,
-                reply=_base64(caller.reply),
-                expires=self.clock() + CLAIM_LIFE,
-            )
+        claim = NodeClaim(
+            claim_id=secrets.token_urlsafe(16),
+            run_id=run.run_id,
+            slurm_job_id=slurm_job_id,
+            stage=stage.name,
+            invocation=stage.invocation,
+            node=host,
+            reply=_base64(caller.reply),
+            expires=self.clock() + CLAIM_LIFE,
         )
+        with self._denials_on_record(slurm_job_id, run.run_id):
+            return self.claims.add(claim)
 
     def for_node(self, claim_id: str) -> tuple[str, TicketBundle]:
         """Return where the node keeps the cache, and the bundle, for a claim; each claim once."""
         claim = self.claims.take(claim_id, self.clock())
-        grant = self._sealed_grant(claim.run_id)
-        bundle = self._make(claim.run_id, grant, list(grant.cluster.node_targets), None, claim)
+        try:
+            grant = self._sealed_grant(claim.run_id)
+            bundle = self._make(claim.run_id, grant, list(grant.cluster.node_targets), None, claim)
+        finally:
+            self.claims.done(claim_id)
         return grant.cluster.node_ccache.replace("%{uid}", str(grant.account.uid)), bundle
 
     def released(self, authorization: str, slurm_job_id: int, uid: int, node: str) -> str:
@@ -156,7 +148,11 @@ class TicketDesk:
         return _base64(caller.reply)
 
     def _caller(self, authorization: str, binding: bytes) -> Negotiated:
-        return self.acceptor.accept_header(f"Negotiate {authorization}", binding)
+        """Say who calls, if they have not called too often; whoever that is, so that no ticket at all is enough."""
+        caller = self.acceptor.accept_header(f"Negotiate {authorization}", binding)
+        if not self.requests.take(caller.principal):
+            raise too_many(caller.principal)
+        return caller
 
     def _job(self, host: str, principal: str, slurm_job_id: int) -> tuple[Run, Stage]:
         for cluster in self.clusters():
@@ -196,20 +192,17 @@ class TicketDesk:
         """Put on record who tries to get tickets in another's name, and a run that somebody has changed."""
         try:
             yield
-        except (PolicyRefused, Defect) as error:
-            reference = new_reference()
-            self._append(
-                Record(
-                    type=RecordType.TICKETS,
-                    phase=Phase.DENIED,
-                    reference=reference,
-                    run_id=run_id,
-                    slurm_job_id=slurm_job_id,
-                    code=error.code,
-                    detail={key: str(value) for key, value in error.context.items()},
-                )
+        except (PolicyRefused, TooMany, Defect) as error:
+            denial = Record(
+                type=RecordType.TICKETS,
+                phase=Phase.DENIED,
+                reference="",
+                run_id=run_id,
+                slurm_job_id=slurm_job_id,
+                code=error.code,
+                detail={key: str(value) for key, value in error.context.items()},
             )
-            raise error.referenced(reference) from error
+            raise error.referenced(self.denials.note(_kind(denial), partial(self._append_denial, denial))) from error
 
     def _make(
         self, run_id: RunId, grant: Grant, targets: list[str], use: Use | None, claim: NodeClaim | None = None
@@ -243,36 +236,13 @@ class TicketDesk:
         self._append(_outcome(intent, Phase.OK, tickets=tickets_of(bundle)))
         return bundle
 
+    def _append_denial(self, denial: Record, reference: str, folded: int) -> None:
+        detail = {**denial.detail, "folded": folded} if folded else denial.detail
+        self._append(replace(denial, reference=reference, detail=detail))
+
     def _append(self, record: Record) -> None:
         with self.ledger.begin() as tx:
             tx.append(record)
-
-
-class ClaimBook:
-    """Claims that wait for their bundle, in the broker's memory only."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._claims: dict[str, NodeClaim] = {}
-
-    def add(self, claim: NodeClaim) -> NodeClaim:
-        """Keep a claim until it is taken or too old; a node that never takes its claims fills nothing."""
-        with self._lock:
-            self._forget_before(claim.expires - CLAIM_LIFE)
-            self._claims[claim.claim_id] = claim
-        return claim
-
-    def take(self, claim_id: str, now: datetime) -> NodeClaim:
-        """Return and forget a claim; raises TokenRefused ``node.claim_unknown``."""
-        with self._lock:
-            self._forget_before(now)
-            claim = self._claims.pop(claim_id, None)
-        if claim is None:
-            raise TokenRefused("node.claim_unknown", "There is no such claim, or no more.", "Ask again as the node.")
-        return claim
-
-    def _forget_before(self, now: datetime) -> None:
-        self._claims = {key: claim for key, claim in self._claims.items() if claim.expires > now}
 
 
 def session_invalid() -> TokenRefused:
@@ -286,6 +256,12 @@ def session_invalid() -> TokenRefused:
 
 def _outcome(intent: Record, phase: Phase, **changes: object) -> Record:
     return replace(intent, phase=phase, **changes)  # type: ignore[arg-type]
+
+
+def _kind(denial: Record) -> str:
+    """Name what a flood of denials has in common: the code, and the run or whoever asks."""
+    who = denial.run_id or denial.detail.get("principal") or denial.detail.get("host") or ""
+    return f"{denial.code} {who}"
 
 
 def _host_of(principal: str) -> str:

@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from bridge.api.cookies import forgotten
-from bridge.errors import BridgeError, Defect, NotFound, RequestRefused
+from bridge.errors import BridgeError, Defect, NotFound, RequestRefused, TooMany
 from bridge.references import new_reference
 
 SEE_CONTRACT: Final = "See docs/architecture.md for what each address takes."
@@ -42,7 +42,7 @@ def problem(error: BridgeError, status: int | None = None) -> Response:
         "reference": reference,
         "status": status,
     }
-    headers = {"Retry-After": "5"} if error.retryable else {}
+    headers = {"Retry-After": "1" if isinstance(error, TooMany) else "5"} if error.retryable else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Negotiate" if error.code.startswith("negotiate.") else "Bearer"
     if error.code == "caller.session":

@@ -22,6 +22,7 @@ _KINDS: Final[dict[str, type[errors.BridgeError]]] = {
         errors.Conflict,
         errors.NotFound,
         errors.Outage,
+        errors.TooMany,
         errors.Defect,
     )
 }

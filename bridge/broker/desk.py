@@ -29,6 +29,7 @@ class Desk:
             "tickets": self._run_tickets,
             "node_claim": self._node_claim,
             "node_tickets": self._node_tickets,
+            "node_dropped": self._node_dropped,
             "node_released": self._node_released,
         }
 
@@ -58,6 +59,11 @@ class Desk:
         (claim_id,) = texts(request, "claim_id")
         cache, bundle = self._tickets.for_node(claim_id)
         return {"cache": cache}, bundle.ccache
+
+    def _node_dropped(self, request: Mapping[str, Any], peer: Peer) -> Answer:
+        (claim_id,) = texts(request, "claim_id")
+        self._tickets.claims.done(claim_id)
+        return {}, b""
 
     def _node_released(self, request: Mapping[str, Any], peer: Peer) -> Answer:
         token, node = texts(request, "token", "node")

@@ -27,12 +27,14 @@ from bridge.broker.people_issuers import people_verifier
 from bridge.broker.policy_desk import PolicyOps
 from bridge.broker.runs_desk import RunOps
 from bridge.broker.server import BrokerServer, Handler
+from bridge.buckets import TokenBuckets
 from bridge.db.engine import open_database
 from bridge.db.ledger import SqlLedger
 from bridge.errors import BridgeError
 from bridge.kerberos.exchange import Exchange
 from bridge.kerberos.impersonation import Impersonation
 from bridge.kerberos.negotiate import Acceptor
+from bridge.nodeclaims import ClaimBook
 from bridge.oidc.fetch import DiscoveryFetcher
 from bridge.oidc.gitlab import GitLabJobCheck, JobChecks
 from bridge.oidc.issuers import IssuerKeys, Issuers, KeysOfIssuer
@@ -58,7 +60,7 @@ from bridge.policy.directory import NssDirectory
 from bridge.seal import GrantSeal, Seal, load_or_make_key
 from bridge.sealed import RevisionMark, SealedRegister
 from bridge.settings import Issuer, Settings
-from bridge.ticketing import ClaimBook, TicketDesk
+from bridge.ticketing import TicketDesk
 
 log = structlog.get_logger()
 
@@ -151,7 +153,17 @@ def _desk(settings: Settings, policies: ActivePolicy, book: _Book, acceptor: Acc
             issuer.url: issuer.max_life_seconds for issuer in settings.issuers if issuer.job_token_evidence
         },
     )
-    tickets = TicketDesk(book.ledger, impersonator, acceptor, policies.clusters, seal, book.register, _now, ClaimBook())
+    tickets = TicketDesk(
+        ledger=book.ledger,
+        impersonator=impersonator,
+        acceptor=acceptor,
+        clusters=policies.clusters,
+        seal=seal,
+        register=book.register,
+        clock=_now,
+        claims=ClaimBook(broker.node_claims_at_once),
+        requests=TokenBuckets(broker.node_requests_burst, broker.node_requests_per_minute / 60),
+    )
     return Desk(admission, tickets)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import Final
 
 from bridge.broker.client import BrokerClient
 from bridge.cluster.hostlist import expand
 from bridge.cluster.slurm import Slurm
-from bridge.errors import PolicyRefused
+from bridge.errors import BridgeError, PolicyRefused
 from bridge.model import RunId
 from bridge.runs.live import Runs
 
@@ -46,9 +47,18 @@ class NodeDesk:
         claim, _ = self._broker.ask(
             "node_claim", token=token, slurm_job_id=job.slurm_job_id, uid=job.uid, node=job.node
         )
-        self._require_running(RunId(claim["run_id"]), job)
+        try:
+            self._require_running(RunId(claim["run_id"]), job)
+        except BridgeError:
+            self._drop(claim["claim_id"])
+            raise
         header, ccache = self._broker.ask("node_tickets", claim_id=claim["claim_id"])
         return Delivery(ccache, str(header["cache"]), str(claim["reply"]))
+
+    def _drop(self, claim_id: str) -> None:
+        """Have the broker not count a claim any more for which no bundle will be asked; it ends by itself otherwise."""
+        with contextlib.suppress(BridgeError):
+            self._broker.ask("node_dropped", claim_id=claim_id)
 
     def released(self, job: NodeJob, token: str) -> str:
         """Have it recorded that the node removed the job's tickets; return our Negotiate reply."""

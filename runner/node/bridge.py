@@ -41,7 +41,11 @@ class RunOver(Exception):
 
 
 class NoAnswer(Exception):
-    """The bridge did not answer, or not in a way that can be trusted."""
+    """The bridge did not answer, or not in a way that can be trusted; ``wait`` seconds before asking again."""
+
+    def __init__(self, why: str, wait: float = 0.0) -> None:
+        super().__init__(why)
+        self.wait = wait
 
 
 class Impostor(Exception):
@@ -80,9 +84,10 @@ class Bridge:
             if 400 <= response.status < 500 and problem.startswith(_OVER):
                 raise RunOver(problem)
             if response.status not in (http.client.OK, http.client.NO_CONTENT):
-                raise NoAnswer(f"the bridge answered {response.status} {problem}")
+                raise NoAnswer(f"the bridge answered {response.status} {problem}", _wait(response))
             self._verify(context, response)
-            _require_clock(response)
+            if purpose == "tickets":
+                _require_clock(response)
         except (OSError, http.client.HTTPException) as error:
             raise NoAnswer(f"{type(error).__name__}: {getattr(error, 'strerror', None) or error}") from error
         except GSSError as error:
@@ -144,6 +149,12 @@ class Bridge:
             raise Impostor("the bridge did not prove who it is")
 
 
+def _wait(response: http.client.HTTPResponse) -> float:
+    """Give the seconds of ``Retry-After`` where we are one of too many; an outage may be over at any moment."""
+    after = response.getheader("Retry-After") or ""
+    return float(after) if response.status == http.client.TOO_MANY_REQUESTS and after.isdecimal() else 0.0
+
+
 def _require_clock(response: http.client.HTTPResponse) -> None:
     """Compare our clock with the answer's ``Date`` (RFC 9110 section 6.6.1), which is in whole seconds.
 
@@ -152,7 +163,7 @@ def _require_clock(response: http.client.HTTPResponse) -> None:
     """
     try:
         date = email.utils.parsedate_to_datetime(response.getheader("Date") or "")
-    except ValueError:
+    except (TypeError, ValueError):
         return
     ahead = round(time.time() - date.timestamp())
     if abs(ahead) > MAX_SKEW_SECONDS:

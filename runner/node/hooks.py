@@ -19,12 +19,14 @@ def prolog(settings: Settings, job: SlurmJob) -> str:
     """Fetch the job's tickets and put them where the mount helper looks; returns what to log; raises asking.Failed.
 
     A job that the bridge does not know is left alone, and so is one whose run is over: a failure would drain the node
-    for a job that is about to be cancelled. A requeued job is asked for anew.
+    for a job that is about to be cancelled. A requeued job is asked for anew. What does not look like the bridge's is
+    asked about once only: other people's jobs must not wait for a bridge that is down or busy.
     """
     if job.uid < settings.min_uid:
         return f"job {job.job_id}: uid {job.uid} is below min_uid, nothing done"
     try:
-        bundle = asking.fetch(settings, job.job_id, job.uid)
+        ours = job.looks_like_ours(settings.comment_prefix)
+        bundle = asking.fetch(settings, job.job_id, job.uid, once=not ours)
     except asking.Refused as error:
         if error.ours:
             return f"job {job.job_id}: its run is over ({error}), no tickets"

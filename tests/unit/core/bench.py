@@ -26,11 +26,14 @@ from bridge.broker.people_desk import PeopleDesk
 from bridge.broker.policy_desk import PolicyOps
 from bridge.broker.runs_desk import RunOps
 from bridge.broker.server import BrokerServer, listen
+from bridge.buckets import TokenBuckets
 from bridge.cluster.poller import Poller
 from bridge.cluster.pool import LoginPool
 from bridge.db.ledger import SqlLedger
 from bridge.errors import BridgeError
+from bridge.folding import Folding
 from bridge.model import Evidence, JobFacts, PosixAccount, UnverifiedToken
+from bridge.nodeclaims import ClaimBook
 from bridge.oidc.people import PeopleVerifier, Provider
 from bridge.oidc.verifier import Audience, Verifier
 from bridge.people.activating import ActivationDesk
@@ -56,7 +59,7 @@ from bridge.runs.task import StageTask
 from bridge.seal import GrantSeal, Seal
 from bridge.sealed import RevisionMark, SealedRegister
 from bridge.standing import RegisterCache
-from bridge.ticketing import ClaimBook, TicketDesk
+from bridge.ticketing import TicketDesk
 from runner import wire
 from tests.fakes import REALM, FakeAcceptor, FakeCluster, FakeDirectory, FakeImpersonator, FakeJobCheck, FakeSignIn
 from tests.migrated import open_migrated
@@ -117,6 +120,9 @@ class Broker:
         self.clock = Clock()
         self.jobs, self.directory = FakeJobCheck(), FakeDirectory(*PEOPLE)
         self.impersonator, self.claims = FakeImpersonator(), ClaimBook()
+        self.moment = 0.0
+        """What counts how often somebody asks has a clock of its own, which stands still."""
+        self.requests = TokenBuckets(1000, 20, clock=lambda: self.moment)
         seal, acceptor = Seal(b"s" * 32), FakeAcceptor()
         grant_seal = GrantSeal(seal)
         self.register = SealedRegister(self.ledger, seal, RevisionMark(state / "register-head"))
@@ -143,6 +149,8 @@ class Broker:
             self.register,
             self.clock,
             self.claims,
+            self.requests,
+            Folding(clock=lambda: self.moment),
         )
         acts, rules, issuers = Acts(self.ledger), self.active.account_rules, frozenset({ISSUER})
         self.sign_in = FakeSignIn(ISSUER)

@@ -24,12 +24,14 @@ from bridge.api.executor import live_run
 from bridge.api.node import negotiate_token
 from bridge.broker.client import BrokerClient
 from bridge.errors import Outage
+from bridge.nodeclaims import AT_ONCE
 from bridge.runs.live import LiveRun
 from runner import wire
 from tests.fakes import FakeCluster, FakeScript
 
 ONE = "1" * 32
 NODE = "host/node1.realm.test@REALM.TEST"
+NODE2 = "host/node2.realm.test@REALM.TEST"
 PUBLIC = {
     ("POST", "/v1/runs"): "the evidence in its body is what admission judges",
     ("GET", "/health/live"): "says nothing",
@@ -178,7 +180,7 @@ def test_a_node_gets_the_tickets_of_a_job_that_runs_there(
         ({"slurm_job_id": 1}, NODE, 404, "node.not_ours"),
         ({"uid": 20002}, NODE, 404, "node.not_ours"),
         ({"node": "node2"}, NODE, 403, "node.wrong_node"),
-        ({"node": "node2"}, "host/node2.realm.test@REALM.TEST", 403, "node.not_running_here"),
+        ({"node": "node2"}, NODE2, 403, "node.not_running_here"),
         ({}, "alice@REALM.TEST", 403, "node.not_a_host"),
         ({"uid": 0}, NODE, 422, "request.invalid"),
         ({"slurm_job_id": "4711"}, NODE, 422, "request.invalid"),
@@ -210,6 +212,37 @@ def test_a_node_gets_nothing_for_a_job_that_slurm_does_not_call_running(
     body = {"slurm_job_id": job_id, "uid": 20001, "node": "node1"}
     answer = http.post("/v1/node/tickets", json=body, headers={"authorization": f"Negotiate {NODE}"})
     problem(answer, 403, "node.not_running_here")
+
+
+@pytest.mark.threat("T37")
+@pytest.mark.threat("T38")
+def test_a_node_that_asks_without_end_is_told_to_wait_and_asks_neither_slurm_nor_the_kdc(
+    http: httpx2.Client, broker: Broker, cluster: FakeCluster, run: dict[str, Any], parts: Parts
+) -> None:
+    job_id = _running_job(http, broker, cluster, run)
+    parts.poller.stop(5.0)
+    body, headers = {"slurm_job_id": job_id, "uid": 20001, "node": "node1"}, {"authorization": f"Negotiate {NODE}"}
+    while broker.requests.take(NODE):
+        pass
+    looks, made = len(cluster.called("state")), len(broker.impersonator.asked)
+    answer = http.post("/v1/node/tickets", json=body, headers=headers)
+
+    problem(answer, 429, "node.too_many")
+    assert answer.headers["retry-after"] == "1"
+    assert (len(cluster.called("state")), len(broker.impersonator.asked)) == (looks, made)
+    broker.moment += 1
+    assert http.post("/v1/node/tickets", json=body, headers=headers).status_code == 200
+    assert len(cluster.called("state")) == looks + 1
+
+
+def test_what_slurm_does_not_confirm_is_not_counted_as_under_way(
+    http: httpx2.Client, broker: Broker, cluster: FakeCluster, run: dict[str, Any]
+) -> None:
+    job_id = _running_job(http, broker, cluster, run)
+    body = {"slurm_job_id": job_id, "uid": 20001, "node": "node2"}
+    for _ in range(AT_ONCE + 1):
+        answer = http.post("/v1/node/tickets", json=body, headers={"authorization": f"Negotiate {NODE2}"})
+        problem(answer, 403, "node.not_running_here")
 
 
 def test_a_whole_stage_over_http(

@@ -14,7 +14,8 @@ from bridge.admission import Admitted
 from bridge.errors import BridgeError, Defect, Outage
 from bridge.lifecycle import RUN_TRANSITIONS
 from bridge.model import RunId, RunState, Stage, StageKind, StageState
-from bridge.ticketing import CLAIM_LIFE, END_GRACE, NodeClaim, Use
+from bridge.nodeclaims import CLAIM_LIFE, NodeClaim
+from bridge.ticketing import END_GRACE, Use
 from runner.binding import node_binding
 from tests.fakes import FakeAcceptor
 
@@ -270,7 +271,7 @@ def test_claims_that_are_never_taken_do_not_pile_up(broker: Broker, run: Admitte
     for _ in range(5):
         broker.clock.shift += CLAIM_LIFE
         claims.append(broker.tickets.claim(HOST, JOB, 20001, "node1"))
-    assert list(broker.claims._claims) == [claims[-1].claim_id]
+    assert list(broker.claims._open) == [claims[-1].claim_id]
 
 
 def test_a_claim_of_a_run_that_ended_meanwhile_gives_nothing(broker: Broker, run: Admitted) -> None:

@@ -20,7 +20,8 @@ CODE = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+")
 
 CODE_ARGUMENT = {
     **dict.fromkeys(
-        ("TokenRefused", "PolicyRefused", "RequestRefused", "Conflict", "NotFound", "Outage", "Defect"), (0, "code")
+        ("TokenRefused", "PolicyRefused", "RequestRefused", "Conflict", "NotFound", "Outage", "TooMany", "Defect"),
+        (0, "code"),
     ),
     "VerbFailed": (0, "code"),
     "CallFailed": (1, "code"),

@@ -16,6 +16,7 @@ ROW = re.compile(r"^\| `([a-z0-9_.]+)` \| (refused|outage|defect) \| (\S.*) \| (
 KINDS = {
     **dict.fromkeys(("TokenRefused", "PolicyRefused", "RequestRefused", "Conflict", "NotFound"), "refused"),
     "Outage": "outage",
+    "TooMany": "outage",
     "Defect": "defect",
 }
 

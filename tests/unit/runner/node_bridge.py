@@ -37,7 +37,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         assert gssapi.RequirementFlag.channel_bound in context.actual_flags
         with (directory / "requests").open("a") as log:
             log.write(json.dumps({"path": self.path, "as": str(context.initiator_name), **body}) + "\n")
-        if mode == "outage":
+        if mode == "busy" and len((directory / "requests").read_text().splitlines()) == 1:
+            self.reply(429, json.dumps({"code": "node.too_many"}).encode())
+        elif mode == "outage":
             self.reply(503, json.dumps({"code": "bridge.down"}).encode())
         elif (directory / "refusals").exists() and str(body["slurm_job_id"]) in (told := self.refusals()):
             status, code = told[str(body["slurm_job_id"])]
@@ -64,6 +66,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("WWW-Authenticate", f"Negotiate {base64.b64encode(token).decode()}")
         if name:
             self.send_header("X-CI-Bridge-Cache", name)
+        if status == 429:
+            self.send_header("Retry-After", "1")
         if status != 204:
             self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -123,6 +123,21 @@ def test_another_refusal_is_asked_again(node: Node) -> None:
     assert not node.cache.exists()
 
 
+@pytest.mark.parametrize("node", ["busy"], indirect=True)
+def test_one_of_too_many_comes_again_when_it_is_told_to(node: Node) -> None:
+    assert node.hook("prolog") == 0, node.said
+    assert len(node.requests()) == 2
+    assert node.cache.exists()
+    assert not node.word()
+
+
+@pytest.mark.parametrize("node", ["outage", "refused 429 node.too_many"], indirect=True)
+def test_other_peoples_jobs_do_not_wait_for_a_bridge_that_is_down_or_busy(node: Node) -> None:
+    assert node.hook("prolog", comment="my own job") == 0
+    assert len(node.requests()) == 1
+    assert not node.word()
+
+
 @pytest.mark.parametrize("node", ["no_mutual"], indirect=True)
 def test_a_bridge_that_does_not_prove_who_it_is_gets_no_file_written(node: Node) -> None:
     node.write_config(node.config.read_text().split('"')[1])
