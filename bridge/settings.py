@@ -114,11 +114,11 @@ class Broker(_Section):
     """of one of these names,"""
     denied_groups: tuple[AccountName, ...] = ("root", "wheel", "sudo", "adm", "disk", "shadow", "docker")
     """or in one of these groups."""
-    node_requests_burst: int = Field(default=1000, ge=1)
-    """How many requests a compute node may make at once; each job's start is one, and its end another,"""
+    node_requests_burst: int = Field(default=2000, ge=1)
+    """How many requests a compute node may make at once: for each job that starts one, or some where it has to wait,"""
     node_requests_per_minute: int = Field(default=1200, ge=1)
     """and how many a minute on the long run."""
-    node_claims_at_once: int = Field(default=16, ge=1)
+    node_claims_at_once: int = Field(default=24, ge=1)
     """How many of a node's jobs Slurm and the KDC are asked about at the same time."""
     self_test_account: AccountName | None = None
     """An account in whose name the self-test gets a ticket and drops it."""

@@ -148,7 +148,7 @@ class TicketDesk:
         return _base64(caller.reply)
 
     def _caller(self, authorization: str, binding: bytes) -> Negotiated:
-        """Say who calls, if they have not called too often; whoever that is, so that no ticket at all is enough."""
+        """Say who calls, host or not, if they have not called too often; raises TooMany ``node.too_many``."""
         caller = self.acceptor.accept_header(f"Negotiate {authorization}", binding)
         if not self.requests.take(caller.principal):
             raise too_many(caller.principal)
@@ -259,8 +259,8 @@ def _outcome(intent: Record, phase: Phase, **changes: object) -> Record:
 
 
 def _kind(denial: Record) -> str:
-    """Name what a flood of denials has in common: the code, and the run or whoever asks."""
-    who = denial.run_id or denial.detail.get("principal") or denial.detail.get("host") or ""
+    """Name what a flood of denials has in common: the code, and whoever asks or the run."""
+    who = denial.detail.get("principal") or denial.detail.get("host") or denial.run_id or ""
     return f"{denial.code} {who}"
 
 

@@ -42,7 +42,7 @@ def problem(error: BridgeError, status: int | None = None) -> Response:
         "reference": reference,
         "status": status,
     }
-    headers = {"Retry-After": "1" if isinstance(error, TooMany) else "5"} if error.retryable else {}
+    headers = {"Retry-After": "2" if isinstance(error, TooMany) else "5"} if error.retryable else {}
     if status == 401:
         headers["WWW-Authenticate"] = "Negotiate" if error.code.startswith("negotiate.") else "Bearer"
     if error.code == "caller.session":

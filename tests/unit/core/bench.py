@@ -122,7 +122,7 @@ class Broker:
         self.impersonator, self.claims = FakeImpersonator(), ClaimBook()
         self.moment = 0.0
         """What counts how often somebody asks has a clock of its own, which stands still."""
-        self.requests = TokenBuckets(1000, 20, clock=lambda: self.moment)
+        self.requests = TokenBuckets(2000, 20, clock=lambda: self.moment)
         seal, acceptor = Seal(b"s" * 32), FakeAcceptor()
         grant_seal = GrantSeal(seal)
         self.register = SealedRegister(self.ledger, seal, RevisionMark(state / "register-head"))

@@ -228,7 +228,7 @@ def test_a_node_that_asks_without_end_is_told_to_wait_and_asks_neither_slurm_nor
     answer = http.post("/v1/node/tickets", json=body, headers=headers)
 
     problem(answer, 429, "node.too_many")
-    assert answer.headers["retry-after"] == "1"
+    assert answer.headers["retry-after"] == "2"
     assert (len(cluster.called("state")), len(broker.impersonator.asked)) == (looks, made)
     broker.moment += 1
     assert http.post("/v1/node/tickets", json=body, headers=headers).status_code == 200
