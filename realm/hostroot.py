@@ -84,7 +84,7 @@ def _boot_id(own: Path, root: Path) -> None:
 
 
 def _set_aside(own: Path, path: str) -> None:
-    """Have a private directory start anew. Nothing is removed: in a mount of the last boot it may have been more."""
+    """Have a private directory start anew; by renaming, so that nothing that was ever bound into it is removed."""
     last = _source(own, path)
     if last.is_dir():
         lost = own / "lost" / str(uuid.uuid4())

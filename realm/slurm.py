@@ -71,7 +71,7 @@ def _registered(host: Host, node: str) -> bool:
     state = re.search(r" State=(\S+)", known)
     if started is None or state is None or f" SlurmdStartTime={started[1]} " not in known:
         return False
-    return not state[1].endswith("*") and state[1].split("+")[0] not in ("UNKNOWN", "DOWN")
+    return "*" not in state[1] and not {"UNKNOWN", "DOWN", "NOT_RESPONDING"} & set(state[1].split("+"))
 
 
 SLURMCTLD = Service(
