@@ -9,9 +9,9 @@ import pytest
 
 from realm import Realm
 from realm.bridgehost import ci_bridge
+from tests.e2e.on_nodes import there
 from tests.e2e.person import WAIT_FOR_GO, Person
 from tests.e2e.site_policy import cluster_with, logged_in
-from tests.e2e.test_nodes import _there
 
 OWN = "/tmp/krb5cc_20001"
 CI = "/tmp/krb5cc_ci_20001"
@@ -53,7 +53,7 @@ def test_a_run_has_tickets_beside_the_persons_own_and_takes_only_its_own_away(re
     alice.go(job)
     assert alice.finished(job).status == "success"
     assert f"Ticket cache: FILE:{CI}" in alice.log(job), "stages on the login node are not told of their tickets"
-    assert not _there(realm, "login", CI)
+    assert not there(realm, "login", CI)
     assert _klist(realm, OWN) == before
     assert _is_usable(realm)
 
@@ -85,4 +85,4 @@ def test_without_a_login_the_one_path_has_the_runs_tickets_until_its_end(realm: 
     assert "lustre_mds/mds1.realm.test" in _klist(realm, OWN)
     alice.go(job)
     assert alice.finished(job).status == "success"
-    assert not _there(realm, "login", OWN)
+    assert not there(realm, "login", OWN)

@@ -10,12 +10,10 @@ import pytest
 
 from realm import Realm
 from realm.host import kill_session
+from tests.e2e.on_nodes import ACCEPT, ON_NODE1, age, deliveries, refresh, there, until
 from tests.e2e.person import WAIT_FOR_GO, Person
 from tests.e2e.site_policy import cluster_with, logged_in, node_with
-from tests.e2e.test_nodes import ACCEPT, ON_NODE1, _age, _deliveries, _refresh, _there, _until, node1_only
 from tests.keyrings import own_keyring
-
-__all__ = ["node1_only"]
 
 UID = 20001
 KCM = ("/usr/libexec/sssd/sssd_kcm", "--uid", "0", "--gid", "0", "--logger=stderr")
@@ -52,7 +50,7 @@ def _kcm(realm: Realm) -> Iterator[None]:
         node1.run(["mkdir", "-p", path])
     process = node1.popen(KCM, stdout=None, stderr=None)
     try:
-        _until(lambda: _there(realm, "node1", KCM_SOCKET), "sssd_kcm does not come up")
+        until(lambda: there(realm, "node1", KCM_SOCKET), "sssd_kcm does not come up")
         yield
     finally:
         kill_session(process)
@@ -97,17 +95,17 @@ def test_a_job_and_its_users_other_sessions_find_the_tickets_and_the_epilog_take
     before = _klist(realm, form)
     assert "lustre_mds/mds1.realm.test@REALM.TEST" in before
     assert "lustre_mds" not in _klist(realm, form, "bob")
-    _age(realm, alice.slurm_id(job))
-    assert "renewed in" in _refresh(realm)
+    age(realm, alice.slurm_id(job))
+    assert "renewed in" in refresh(realm)
     after = _klist(realm, form)
     assert after.count("Ticket cache") == 1
     assert after.splitlines()[0] != before.splitlines()[0]
 
     alice.go(job)
     assert alice.finished(job).status == "success"
-    _until(lambda: _klist(realm, form) == "", "the tickets stayed")
-    _until(lambda: len(_deliveries(realm, job.id)) == 5, "the bridge was not told")
-    assert _deliveries(realm, job.id)[-1] == ("event", "node1.realm.test", True)
+    until(lambda: _klist(realm, form) == "", "the tickets stayed")
+    until(lambda: len(deliveries(realm, job.id)) == 5, "the bridge was not told")
+    assert deliveries(realm, job.id)[-1] == ("event", "node1.realm.test", True)
 
 
 @pytest.mark.threat("T23")
@@ -117,7 +115,7 @@ def test_a_login_of_the_persons_on_the_node_outlives_the_job(realm: Realm, alice
     with logged_in(realm, "alice", "node1", form.name):
         alice.go(job)
         assert alice.finished(job).status == "success"
-        _until(lambda: len(_deliveries(realm, job.id)) == 3, "the epilog did not come")
+        until(lambda: len(deliveries(realm, job.id)) == 3, "the epilog did not come")
         assert "krbtgt/REALM.TEST@REALM.TEST" in _klist(realm, form)
         used = ["kvno", "lustre_mds/mds1.realm.test@REALM.TEST"]
         realm.host("node1").run(used, user="alice", env={"KRB5CCNAME": form.name})
