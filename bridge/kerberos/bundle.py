@@ -53,10 +53,11 @@ def verify_bundle(data: bytes, principal: str, servers: Sequence[str], not_after
     default, entries = ccache.parse(data)
     if default != Principal.of(principal):
         raise _broken("default principal", found=str(default))
-    names = [str(entry.server) for entry in entries]
-    if sorted(names) != sorted(servers) or len(set(servers)) != len(servers):
-        raise _broken("servers", found=names, wanted=list(servers))
-    checked = [_checked(entry, name, default, principal, not_after) for entry, name in zip(entries, names, strict=True)]
+    names = {Principal.of(server): server for server in servers}
+    found = {entry.server for entry in entries}
+    if found != names.keys() or not len(found) == len(entries) == len(servers):
+        raise _broken("servers", found=[str(entry.server) for entry in entries], wanted=list(servers))
+    checked = [_checked(entry, names[entry.server], default, principal, not_after) for entry in entries]
     return TicketBundle(principal, tuple(checked), data)
 
 

@@ -9,32 +9,38 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import krb5
 
 from bridge.errors import BridgeError, Outage
+from bridge.kerberos import bundle
 from bridge.kerberos.breaker import Breaker, Open
 from bridge.kerberos.clock import kdc_ahead_seconds
 from bridge.kerberos.deadline import Deadline, Late
-from bridge.kerberos.delegation import delegate
+from bridge.kerberos.delegation import Delegation
 from bridge.kerberos.faults import Step, fault, is_silence, may_be_our_ticket, unreachable
 from bridge.kerberos.initial import InitialTickets
 from bridge.kerberos.kdcs import KdcOrder
+from bridge.model import TicketBundle
 
 SILENT_SECONDS: Final = 0.25
 """From here on, waiting for nothing is what the breaker is for."""
 SLOW_SECONDS: Final = 1.0
 """An exchange that takes longer has most likely waited for a KDC that is not there."""
+_CLOCK_ALLOWANCE: Final = timedelta(seconds=300)
+"""The KDC's clock may differ from ours by this much (MIT's default clockskew) before its tickets look too long."""
+
 _FIRST_SHARE: Final = 0.6
 """Of the whole time, how much the KDCs get in the order that is; the rest is for another order."""
 
 
-class _Library(threading.local):
-    """A context of libkrb5 for each thread; as long as there is one, krb5.conf is not parsed anew at each call."""
+class _OfThread(threading.local):
+    """What each thread has of its own."""
 
-    def __init__(self) -> None:
-        self.context = krb5.init_context()
+    def __init__(self, principal: str) -> None:
+        self.delegation = Delegation(principal)
 
 
 class Exchange:
@@ -56,12 +62,13 @@ class Exchange:
         self._deadline = deadline or Deadline()
         self._breaker = breaker or Breaker()
         self._order = order
-        self._library = _Library()
+        self._of_thread = _OfThread(principal)
 
-    def obtain(self, account: str, user: str, servers: Sequence[str], life_seconds: int) -> bytes:
-        """Give the tickets of ``user`` for ``servers``, not checked yet: they are for ``bundle.strip`` only.
+    def obtain(self, account: str, user: str, servers: Sequence[str], life_seconds: int) -> TicketBundle:
+        """Give the tickets of ``user`` for ``servers``, stripped and checked, that end within the life.
 
-        account: whom to name in errors. user, servers: principals with realm. Raises the errors of ``faults``.
+        account: whom to name in errors. user, servers: principals with realm. Raises the errors of ``faults`` and of
+        ``bundle.strip``.
         """
         probe, began, silent = self._enter(account), time.monotonic(), False
         try:
@@ -88,14 +95,14 @@ class Exchange:
                 raise
         return kdc_ahead_seconds(self.principal, self._keytab)
 
-    def _insistent(self, account: str, ask: Callable[[], bytes], *, spare: bool) -> bytes:
+    def _insistent(self, account: str, ask: Callable[[], TicketBundle], *, spare: bool) -> TicketBundle:
         """Ask, and once more where the first KDC in line was silent and another one is not."""
         began, whole = time.monotonic(), self._deadline.seconds
         if self._order is None:
             return self._bounded(account, ask, whole, spare=spare)
         first = self._order.first
         try:
-            data = self._bounded(account, ask, whole * _FIRST_SHARE, spare=spare)
+            made = self._bounded(account, ask, whole * _FIRST_SHARE, spare=spare)
         except Outage as error:
             if not is_silence(error) or not self._order.renew(first):
                 raise
@@ -103,9 +110,9 @@ class Exchange:
             return self._bounded(account, ask, began + whole - time.monotonic(), spare=spare)
         if time.monotonic() - began > SLOW_SECONDS:
             self._order.renew_soon(first)
-        return data
+        return made
 
-    def _bounded(self, account: str, ask: Callable[[], bytes], seconds: float, *, spare: bool) -> bytes:
+    def _bounded(self, account: str, ask: Callable[[], TicketBundle], seconds: float, *, spare: bool) -> TicketBundle:
         try:
             return self._deadline.run(ask, seconds=max(0.0, seconds), spare=spare)
         except Late as late:
@@ -117,17 +124,23 @@ class Exchange:
         except Open as closed:
             raise unreachable(account, str(closed)) from None
 
-    def _ask(self, account: str, user: str, servers: Sequence[str], life_seconds: int) -> bytes:
+    def _ask(self, account: str, user: str, servers: Sequence[str], life_seconds: int) -> TicketBundle:
+        """Ask the KDC and check what came in the same thread, whose caches of the processor have all of it."""
+        not_after = datetime.now(UTC) + timedelta(seconds=life_seconds) + _CLOCK_ALLOWANCE
+        data = self._delegated(account, user, servers, life_seconds)
+        return bundle.strip(data, user, servers, not_after)
+
+    def _delegated(self, account: str, user: str, servers: Sequence[str], life_seconds: int) -> bytes:
+        delegate = self._of_thread.delegation.delegate
         try:
             ticket = self.initial.get(life_seconds)
             try:
-                return delegate(self._library.context, self.principal, ticket, account, user, servers)
+                return delegate(ticket, account, user, servers)
             except Outage as error:
                 if not may_be_our_ticket(error):
                     raise
                 # A TGT goes bad early where krbtgt gets a new key, a KDC an older database, or we the right time.
                 self.initial.forget(ticket)
-            ticket = self.initial.get(life_seconds)
-            return delegate(self._library.context, self.principal, ticket, account, user, servers)
+            return delegate(self.initial.get(life_seconds), account, user, servers)
         except krb5.Krb5Error as error:
             raise fault(Step.INITIAL, error.err_code, str(error), account) from error

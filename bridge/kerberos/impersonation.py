@@ -8,11 +8,9 @@ behind each step (what an S4U cache holds, why the TGT sets the life, why names 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Final, Protocol
 
 from bridge.errors import PolicyRefused, RequestRefused
-from bridge.kerberos import bundle
 from bridge.kerberos.exchange import Exchange
 from bridge.kerberos.guard import Guard
 from bridge.kerberos.targets import account_principal, checked_realm, target_principal
@@ -21,9 +19,6 @@ from bridge.model import TicketBundle
 MIN_LIFE_SECONDS: Final = 60
 MAX_LIFE_SECONDS: Final = 7 * 24 * 3600
 MAX_TARGETS: Final = 32
-
-_CLOCK_ALLOWANCE: Final = timedelta(seconds=300)
-"""The KDC's clock may differ from ours by this much (MIT's default clockskew) before its tickets look too long."""
 
 
 class Impersonator(Protocol):
@@ -58,9 +53,7 @@ class Impersonation:
         if not MIN_LIFE_SECONDS <= lifetime_seconds <= MAX_LIFE_SECONDS:
             raise _bad_life(lifetime_seconds)
         self._guard.require_ordinary(account)
-        not_after = datetime.now(UTC) + timedelta(seconds=lifetime_seconds) + _CLOCK_ALLOWANCE
-        data = self._exchange.obtain(account, user, servers, lifetime_seconds)
-        return bundle.strip(data, user, servers, not_after)
+        return self._exchange.obtain(account, user, servers, lifetime_seconds)
 
     def _servers(self, targets: Sequence[str]) -> tuple[str, ...]:
         if not 0 < len(targets) <= MAX_TARGETS or len(set(targets)) != len(targets):

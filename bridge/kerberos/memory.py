@@ -7,8 +7,9 @@ one of its own and destroys it (T19). Nothing here reads or sets KRB5CCNAME, and
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 import krb5
 
@@ -31,25 +32,38 @@ def private_cache(principal: str, entries: Sequence[bytes] = (), context: krb5.C
         yield name
 
 
+class Receiver:
+    """A cache that GSSAPI stores a credential into, and what is taken out of it."""
+
+    def __init__(self, name: str, cache: krb5.CCache, context: krb5.Context) -> None:
+        self.name: Final = name.encode()
+        self._cache = cache
+        self._context = context
+
+    def owner(self) -> str:
+        """Whose credential was stored, with realm; raises krb5.Krb5Error where nothing was."""
+        return str(krb5.cc_get_principal(self._context, self._cache))
+
+    def tickets(self, client: str, servers: Sequence[str]) -> bytes:
+        """The tickets ``client -> servers`` in file format version 4.
+
+        What else was stored, such as the bridge's own TGT, does not leave libkrb5. A ticket may be filed under its
+        referral realm, which is empty. Nothing is checked here: ``bundle.strip`` does that.
+        """
+        owner, wanted = Principal.of(client), [list(Principal.of(server).components) for server in servers]
+        entries = (
+            krb5.marshal_credentials(self._context, entry)
+            for entry in self._cache
+            if entry.server.components in wanted and _name(entry.client) == owner
+        )
+        return ccache.assemble(owner, entries)
+
+
 @contextmanager
-def receiving(client: str, servers: Sequence[str], context: krb5.Context) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Give the name of a cache that GSSAPI may store into, and what takes the tickets ``client -> servers`` out of it.
-
-    They come in file format version 4. What else was stored, such as the bridge's own TGT, does not leave libkrb5. A
-    ticket may be filed under its referral realm, which is empty. Nothing is checked here: ``bundle.strip`` does that.
-    """
-    owner, wanted = Principal.of(client), [list(Principal.of(server).components) for server in servers]
+def receiving(context: krb5.Context) -> Iterator[Receiver]:
+    """Give a cache to receive one credential in."""
     with _unguessable(context) as (name, cache):
-
-        def take() -> bytes:
-            entries = (
-                krb5.marshal_credentials(context, entry)
-                for entry in cache
-                if entry.server.components in wanted and _name(entry.client) == owner
-            )
-            return ccache.assemble(owner, entries)
-
-        yield name, take
+        yield Receiver(name, cache, context)
 
 
 @contextmanager

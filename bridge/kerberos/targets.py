@@ -8,6 +8,7 @@ look-ups, no I/O.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from bridge.errors import PolicyRefused, RequestRefused
@@ -17,6 +18,9 @@ _SERVICE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,31}", re.ASCII)
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.ASCII)
 _REALM: Final = re.compile(r"[A-Z0-9]([A-Z0-9.-]{0,252}[A-Z0-9])?", re.ASCII)
 _MAX_HOST: Final = 253
+
+_REMEMBERED: Final = 1024
+"""How many names keep their answer, which depends on nothing else; refusals are found anew each time."""
 
 _SYSTEM_ACCOUNTS: Final = (
     *("root", "toor", "admin", "administrator", "operator", "daemon", "bin", "sys", "sync", "mail", "news", "uucp"),
@@ -40,6 +44,7 @@ _NEVER_PREFIXES: Final = ("lustre_", "systemd-", "_")
 _NEVER_SERVICES: Final = frozenset({"krbtgt", "kadmin", "kiprop", "changepw", "k", "wellknown"})
 
 
+@lru_cache(_REMEMBERED)
 def account_principal(account: str, realm: str) -> str:
     """Give ``account@REALM`` for an account name that may be impersonated.
 
@@ -69,6 +74,7 @@ def account_denied(account: str, why: str) -> PolicyRefused:
     )
 
 
+@lru_cache(_REMEMBERED)
 def target_principal(target: str, realm: str) -> str:
     """Give ``service/host@REALM`` for a target such as ``lustre_mds/mds1.example``; raises RequestRefused."""
     service, slash, host = target.partition("/")

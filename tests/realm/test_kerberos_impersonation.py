@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import gssapi
+import krb5
 import pytest
 from bridge_side import (
     KERBEROS_NAME,
@@ -27,9 +28,10 @@ from bridge_side import (
 )
 from gssapi.raw.misc import GSSError
 
-from bridge.errors import BridgeError, Outage
+from bridge.errors import BridgeError, Defect, Outage
 from bridge.kerberos import bundle, ccache, impersonation, memory
 from bridge.kerberos.deadline import Deadline
+from bridge.kerberos.delegation import Delegation
 from bridge.kerberos.exchange import Exchange
 from bridge.kerberos.holding import hold
 from bridge.kerberos.impersonation import Impersonation
@@ -144,6 +146,30 @@ def test_the_bridges_tgt_can_not_be_renewed(side: BridgeSide) -> None:
     credential = ccache.parse_entry(InitialTickets(PRINCIPAL, side.keytab).get(600).credential)
     assert credential.renew_till == 0
     assert not credential.flags & 0x00800000
+
+
+@pytest.mark.threat("T19")
+def test_what_a_thread_keeps_is_the_bridges_tgt_and_nothing_of_anybody(
+    side: BridgeSide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, real = list[str](), memory.secrets.token_hex
+    monkeypatch.setattr(memory.secrets, "token_hex", lambda size: names.append(real(size)) or names[-1])
+    first, second = (InitialTickets(PRINCIPAL, side.keytab).get(life) for life in (600, 900))
+    delegation = Delegation(PRINCIPAL)
+    for person in ("alice", "bob", "alice"):
+        delegation.delegate(first, person, f"{person}@{REALM_NAME}", [f"{LOGIN}@{REALM_NAME}"])
+    assert [_entries(name) for name in names] == [[(PRINCIPAL, f"krbtgt/{REALM_NAME}@{REALM_NAME}")], None, None, None]
+    delegation.delegate(second, "bob", f"bob@{REALM_NAME}", [f"{LOGIN}@{REALM_NAME}"])
+    assert [_entries(name) is None for name in names] == [True, True, True, True, False, True]
+    del delegation
+    assert all(_entries(name) is None for name in names)
+
+
+def test_a_credential_of_somebody_else_gives_no_tickets(side: BridgeSide, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory.Receiver, "owner", lambda cache: f"bob@{REALM_NAME}")
+    with pytest.raises(Defect) as refused:
+        side.tickets("alice")
+    assert refused.value.code == "kerberos.wrong_person"
 
 
 @pytest.mark.threat("T20")
@@ -336,6 +362,14 @@ def test_no_thread_ever_acts_as_somebody_else(side: BridgeSide, crowd: list[str]
 
 def _callers() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name == "krb5-call"}
+
+
+def _entries(name: str) -> list[tuple[str, str]] | None:
+    """Clients and servers in a cache in memory; None where there is no such cache."""
+    try:
+        return [(str(entry.client), str(entry.server)) for entry in ccache.parse(memory.dump(f"MEMORY:{name}"))[1]]
+    except krb5.Krb5Error:
+        return None
 
 
 def _code(able: Impersonation, account: str, targets: tuple[str, ...]) -> str | None:
