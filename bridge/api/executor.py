@@ -67,7 +67,7 @@ class AdmissionRequest(_Strict):
         )
 
 
-def runs(request: Request) -> Runs:
+async def runs(request: Request) -> Runs:
     """Return the live runs that the composition root made."""
     found: Runs = request.app.state.runs
     return found
@@ -99,9 +99,9 @@ Registry = Annotated[Runs, Depends(runs)]
 
 # For everybody: the evidence in the body is what admission judges.
 @router.post("/runs", status_code=201, dependencies=[Depends(everybody)])
-def open_run(body: AdmissionRequest, registry: Registry) -> dict[str, Any]:
+async def open_run(body: AdmissionRequest, registry: Registry) -> dict[str, Any]:
     """Admit a job: verify, decide, record, impersonate; answers with the run and its session secret."""
-    return registry.open(body.evidence())
+    return await run_in_threadpool(registry.open, body.evidence())
 
 
 @router.put("/runs/{run_id}/stages/{invocation}", status_code=202)

@@ -29,14 +29,14 @@ class NodeRequest(BaseModel):
         return NodeJob(self.slurm_job_id, self.uid, self.node)
 
 
-def desk(request: Request) -> NodeDesk:
+async def desk(request: Request) -> NodeDesk:
     """Return the desk that the composition root made."""
     found: NodeDesk = request.app.state.nodes
     return found
 
 
 @guard
-def negotiate_token(authorization: Annotated[str, Header(max_length=32 * 1024)] = "") -> str:
+async def negotiate_token(authorization: Annotated[str, Header(max_length=32 * 1024)] = "") -> str:
     """Return the base64 token of ``Authorization: Negotiate``; raises TokenRefused ``negotiate.required``."""
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "negotiate" or not token:
