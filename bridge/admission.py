@@ -62,6 +62,8 @@ class Admitted:
     attempt: int
     session: str = field(repr=False)
     grant: Grant
+    grant_json: bytes
+    """As it was sealed."""
     bundle: TicketBundle
     """For the SSH connection to the login node."""
     reference: str
@@ -101,7 +103,7 @@ class Admission:
         session = secrets.token_urlsafe(SESSION_BYTES)
         grant, opened = self._granted(who, evidence, session, reference)
         bundle = self._impersonate(grant, opened, reference)
-        return Admitted(opened.run_id, opened.attempt, session, grant, bundle, reference)
+        return Admitted(opened.run_id, opened.attempt, session, grant, opened.grant_json, bundle, reference)
 
     def _granted(self, who: Verified, evidence: Evidence, session: str, reference: str) -> tuple[Grant, Opened]:
         """Steps 2 and 3, a second time where another bundle came into force between them (T48)."""
@@ -132,9 +134,10 @@ class Admission:
         policy: InForce | None = None
         question: Asked | None = None
         try:
-            policy = self.policy.now()
-            request, at = parse_options(evidence.scheduler_parameters), self.clock()
-            register = self.register.read()
+            with self.ledger.read() as view:
+                policy = self.policy.current(view)
+                request, at = parse_options(evidence.scheduler_parameters), self.clock()
+                register = self.register.current(view)
             question = asked(policy, self.directory, register, who.identity, evidence.cluster, request, at)
             return answered(question)
         except BridgeError as error:
@@ -168,10 +171,10 @@ class Admission:
                 require_asked(register, grant, ask_first=decision.ask_first)
                 opened = tx.open_run(self._opening(grant, evidence, session))
                 self.policy.note_use(tx, decision.policy)
-                tx.keep_decision(kept(decision.question, grant.bundle_hash, ALLOWED, reference))
-                asked_sha256 = hashlib.sha256(decision.question.to_json()).hexdigest()
+                decided = kept(decision.question, grant.bundle_hash, ALLOWED, reference)
+                tx.keep_decision(decided)
                 intent = self._record(Phase.INTENT, grant, opened, reference, noted=who.noted)
-                tx.append(replace(intent, request_sha256=asked_sha256))
+                tx.append(replace(intent, request_sha256=decided.question_sha256))
                 return grant, opened
         except (Refused, Defect) as error:
             self._record_refusal(error, evidence, grant.identity, reference, decision.policy)
@@ -232,10 +235,12 @@ class Admission:
         policy: InForce | None = None,
         question: Asked | None = None,
     ) -> None:
-        asked_sha256 = None if question is None else hashlib.sha256(question.question.to_json()).hexdigest()
+        decided = None
+        if question is not None:
+            decided = kept(question.question, question.policy.content_hash, error.code, reference)
         with self.ledger.begin() as tx:
-            if question is not None:
-                tx.keep_decision(kept(question.question, question.policy.content_hash, error.code, reference))
+            if decided is not None:
+                tx.keep_decision(decided)
             if policy is not None:
                 self.policy.note_use(tx, policy)
             tx.append(
@@ -246,7 +251,7 @@ class Admission:
                     actor=Actor.of(identity) if identity else None,
                     target=Target(account=str(error.context["account"])) if "account" in error.context else None,
                     basis=self._basis(tx, policy),
-                    request_sha256=asked_sha256,
+                    request_sha256=None if decided is None else decided.question_sha256,
                     code=error.code,
                     detail={**_detail(error), "evidence": evidence.level.value},
                 )

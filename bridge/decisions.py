@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -22,3 +23,8 @@ class KeptDecision:
     bundle_hash: str
     question: bytes
     """``policy.question.Question`` in its canonical JSON."""
+
+    @property
+    def question_sha256(self) -> str:
+        """Hex; what the audit record of the decision has."""
+        return hashlib.sha256(self.question).hexdigest()

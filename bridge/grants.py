@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import json
 from datetime import UTC, datetime
+from functools import lru_cache
 from types import UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -60,6 +61,9 @@ _WITHOUT_CHOICES: dict[str, dict[str, Any]] = {
     "cluster": {"mounts": [], "login_hosts": []},
 }
 
+_REMEMBERED = 256
+"""How many texts keep their grant, which nobody can change: a run's is read whenever something is done for it."""
+
 _Absent = dict[str, dict[str, Any]]
 
 _RELEASES: tuple[_Absent, ...] = (
@@ -77,6 +81,7 @@ def to_json(grant: Grant) -> bytes:
     return rfc8785.dumps(_plain(grant))
 
 
+@lru_cache(_REMEMBERED)
 def from_json(data: bytes) -> Grant:
     """The grant that ``to_json`` wrote; raises Defect ``grant.malformed`` for anything else."""
     try:

@@ -47,6 +47,8 @@ class Opened:
     run_id: RunId
     attempt: int
     """1 for a new run; counted up by the runner's retries of config."""
+    grant_json: bytes
+    """The grant's canonical JSON, as it was sealed and stored."""
 
 
 @dataclass(frozen=True, slots=True)

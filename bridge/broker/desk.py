@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bridge import grants
 from bridge.admission import Admission
 from bridge.broker.fields import malformed, numbers, texts
 from bridge.broker.peer import Peer
@@ -39,7 +38,7 @@ class Desk:
             "run_id": admitted.run_id,
             "attempt": admitted.attempt,
             "session": admitted.session,
-            "grant": grants.to_json(admitted.grant).decode(),
+            "grant": admitted.grant_json.decode(),
             "reference": admitted.reference,
         }
         return header, admitted.bundle.ccache

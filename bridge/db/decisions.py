@@ -6,12 +6,14 @@ import dataclasses
 from collections.abc import Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, delete, insert, select
+from sqlalchemy import Connection, bindparam, delete, insert, select
 
 from bridge.db.schema import decisions
 from bridge.decisions import KeptDecision
 
 _FIELDS = tuple(one.name for one in dataclasses.fields(KeptDecision))
+
+_FORGET = delete(decisions).where(decisions.c.reference == bindparam("reference"))
 
 
 class DecisionViews:
@@ -41,5 +43,5 @@ class DecisionChanges:
 
     def keep_decision(self, decision: KeptDecision) -> None:
         """See ``Tx.keep_decision``."""
-        self._connection.execute(delete(decisions).where(decisions.c.reference == decision.reference))
+        self._connection.execute(_FORGET, {"reference": decision.reference})
         self._connection.execute(insert(decisions), {name: getattr(decision, name) for name in _FIELDS})

@@ -30,6 +30,8 @@ _USED = select(
     runs.c.run_id, token_uses.c.jti, runs.c.job_id, token_uses.c.job_token_hash, runs.c.attempt
 ).outerjoin_from(runs, token_uses, token_uses.c.run_id == runs.c.run_id)
 """The token is null when it was forgotten long after it expired; its job stays taken."""
+_USED_TOKEN = _USED.where(token_uses.c.issuer == bindparam("issuer"), token_uses.c.jti == bindparam("jti"))
+_USED_JOB = _USED.where(runs.c.issuer == bindparam("issuer"), runs.c.job_id == bindparam("job_id"))
 
 
 class RunViews:
@@ -95,7 +97,7 @@ class RunChanges:
             self._insert(run_id, identity, opening.job_token_hash, values)
         else:
             self._connection.execute(update(runs).where(runs.c.run_id == run_id), values)
-        return Opened(run_id, attempt)
+        return Opened(run_id, attempt, grant_json)
 
     def update_run_state(self, run_id: RunId, from_states: Collection[RunState], to_state: RunState) -> Run:
         """See ``Tx.update_run_state``."""
@@ -148,10 +150,9 @@ class RunChanges:
 
     def _used(self, identity: Identity) -> Used | None:
         """The use of the same token, or else of another token for the same job."""
-        same_token = (token_uses.c.issuer == identity.issuer) & (token_uses.c.jti == identity.jti)
-        same_job = (runs.c.issuer == identity.issuer) & (runs.c.job_id == identity.job_id)
-        row = self._connection.execute(_USED.where(same_token)).one_or_none()
-        row = row or self._connection.execute(_USED.where(same_job)).one_or_none()
+        token, job = {"issuer": identity.issuer, "jti": identity.jti}, identity.job_id
+        row = self._connection.execute(_USED_TOKEN, token).one_or_none()
+        row = row or self._connection.execute(_USED_JOB, {"issuer": identity.issuer, "job_id": job}).one_or_none()
         if row is None:
             return None
         names = self._connection.execute(select(stages.c.name).where(stages.c.run_id == row.run_id)).scalars()

@@ -38,7 +38,7 @@ def test_a_run_comes_back_as_it_was_written(ledger: Ledger) -> None:
     assert (run.state, run.attempt, run.created_at) == (RunState.ADMITTED, 1, NOW)
     assert run.not_after == NOW + timedelta(hours=1)
     assert session.session_hash == b"s" * 32
-    assert sealed.grant_json == grants.to_json(grant())
+    assert sealed.grant_json == opened.grant_json == grants.to_json(grant())
     assert sealed.seal == f"{opened.run_id}/1/{len(sealed.grant_json)}".encode()
 
 
@@ -49,7 +49,7 @@ def test_the_runners_retry_gets_the_same_run_with_a_new_grant_and_session(ledger
         tx.add_stage(stage(first.run_id, name="prepare", kind=StageKind.LOGIN))
         tx.update_run_state(first.run_id, [RunState.ADMITTED], RunState.ENDED)
     second = open_run(ledger, session_hash=b"n" * 32, not_after=NOW + timedelta(hours=2))
-    assert second == Opened(first.run_id, 2)
+    assert (second.run_id, second.attempt) == (first.run_id, 2)
     with ledger.read() as view:
         assert view.session(first.run_id).session_hash == b"n" * 32
         assert view.run(first.run_id).state is RunState.ADMITTED
