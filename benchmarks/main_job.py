@@ -90,6 +90,42 @@ class Jobs:
         self._gitlab.close()
 
 
+class InBroker:
+    """A broker of the same settings, database and policies beside the realm's own, which tells where its time goes."""
+
+    def __init__(self, realm: Realm) -> None:
+        argv = [sys.executable, "-P", str(CHECKOUT / "benchmarks" / "in_broker.py"), bridgehost.CONFIG]
+        pipe = subprocess.PIPE
+        self._process = realm.host("bridge").popen(argv, user="ci-bridge-broker", stdin=pipe, stdout=pipe)
+        self._answer("ready")
+
+    def admit(self, evidence: dict[str, Any]) -> dict[str, float]:
+        """Seconds of one admission, see ``in_broker``."""
+        stream = self._process.stdin
+        if stream is None:
+            raise RuntimeError("the broker has no pipe")
+        facts = {"server_url": None, **evidence["facts"]}
+        asked = {"scheduler_parameters": "", "cluster": None, **evidence, "facts": facts}
+        stream.write(json.dumps(asked).encode() + b"\n")
+        stream.flush()
+        figures: dict[str, float] = json.loads(self._answer("{"))
+        return figures
+
+    def close(self) -> None:
+        """End it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        self._process.wait(30)
+
+    def _answer(self, begins: str) -> str:
+        """The next line that begins so; those of the broker's own log do not."""
+        for line in self._process.stdout or ():
+            text = str(line.decode())
+            if text.startswith(begins):
+                return text
+        raise RuntimeError("the broker beside the realm's has ended")
+
+
 class Run:
     """An admitted run, as the executor sees it."""
 
@@ -151,9 +187,11 @@ def executor_start(figures: Figures, rounds: int) -> None:
 
 
 def admission(realm: Realm, figures: Figures, client: httpx2.Client, jobs: Jobs, rounds: int) -> list[Run]:
-    """Admissions one after the other, token in to tickets in hand; beside them what GitLab's part of each costs."""
-    took, asked, runs = [], [], []
+    """Admissions one after the other, token in to tickets in hand: over HTTP, and in a broker that tells its parts."""
+    took, asked, parts, runs = [], [], [], list[Run]()
+    beside = InBroker(realm)
     for _ in range(rounds + WARM):
+        parts.append(beside.admit(jobs.take(client)))
         evidence = jobs.take(client)
         began = time.perf_counter()
         client.get(f"{forge.URL}/api/v4/job", headers={"JOB-TOKEN": evidence["job_token"]}).raise_for_status()
@@ -165,12 +203,28 @@ def admission(realm: Realm, figures: Figures, client: httpx2.Client, jobs: Jobs,
         runs.append(Run(client, answer.json()))
         if len(runs) > KEPT_RUNS:
             runs.pop(0).finish()
+    beside.close()
+    _shares(figures, took[WARM:], parts[WARM:])
     ours, gitlab = took[WARM:], statistics.median(asked[WARM:])
-    for share, name, aim in ((0.50, "p50", "< 10 ms"), (0.99, "p99", "< 40 ms")):
+    for share, name in ((0.50, "p50"), (0.99, "p99")):
         whole = percentile(ours, share)
         figures.add(f"admission {name}, as the runner sees it / GET /job alone", whole * 1000, "ms", of=gitlab * 1000)
-        figures.add(f"admission {name}, less GET /job's median", (whole - gitlab) * 1000, "ms", aim=aim)
     return runs
+
+
+def _shares(figures: Figures, took: list[float], parts: list[dict[str, float]]) -> None:
+    """What of an admission is the bridge's own: all but the time in which it waits for GitLab and for the KDC."""
+    waits = [one["gitlab"] + one["kdc"] for one in parts]
+    own = [one["whole"] - wait for one, wait in zip(parts, waits, strict=True)]
+    away = statistics.median(waits)
+    for name in ("gitlab", "kdc", "cpu"):
+        text = {"cpu": "processor time of the broker's process"}.get(name, f"wait for {name}")
+        figures.add(f"admission p50, {text}", statistics.median(one[name] for one in parts) * 1000, "ms")
+    for share, name, aim in ((0.50, "p50", "< 10 ms"), (0.99, "p99", "< 40 ms")):
+        figures.add(f"admission {name}, broker's own time", percentile(own, share) * 1000, "ms", aim=aim)
+        figures.add(
+            f"admission {name}, with HTTP, less both waits", (percentile(took, share) - away) * 1000, "ms", aim=aim
+        )
 
 
 def submission(realm: Realm, figures: Figures, runs: list[Run], rounds: int) -> None:
@@ -228,7 +282,7 @@ def main() -> int:
     with Realm() as realm:
         context = ssl.create_default_context(cadata=realm.host("runner").read(tls.CA_PATH).decode())
         addresses = {forge.URL: "gitlab", bridgehost.URL: "bridge"}
-        jobs = Jobs(realm, options.rounds + WARM)
+        jobs = Jobs(realm, 2 * (options.rounds + WARM))
         with realm.host("runner").network(), Pinned(realm, addresses, context) as client:
             runs = admission(realm, figures, client, jobs, options.rounds)
             submission(realm, figures, runs, min(25, len(runs) - 3))
