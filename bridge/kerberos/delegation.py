@@ -1,4 +1,4 @@
-"""The exchange itself: S4U2Self, then S4U2Proxy for each service, in caches that belong to one call.
+"""The exchange itself: S4U2Self, then S4U2Proxy for each service, the person's part in caches that belong to one call.
 
 Nothing here decides whether it may be done; ``impersonation`` does. python-gssapi's lower layer is used, since its
 upper one keeps an error back where there is a token too, and costs a tenth of the whole. Stores are given in bytes

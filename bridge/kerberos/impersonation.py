@@ -1,7 +1,7 @@
 """Gets service tickets in a person's name: may it be asked, ask the KDC, strip and check what came.
 
-Everything happens in caches in memory that belong to one call; the bridge's TGT is never written anywhere. The facts
-behind each step (what an S4U cache holds, why the TGT sets the life, why names are compared) were measured; see
+Whatever is a person's is in caches in memory that belong to one call; the bridge's TGT is never written to a file. The
+facts behind each step (what an S4U cache holds, why the TGT sets the life, why names are compared) were measured; see
 ``delegation``, ``bundle`` and ``initial``.
 """
 

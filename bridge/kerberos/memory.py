@@ -1,4 +1,4 @@
-"""Credential caches that live in this process's memory under names nobody can guess, for the length of one call.
+"""Credential caches that live in this process's memory under names nobody can guess, until their block ends.
 
 MIT's ``MEMORY:`` caches are visible to the whole process by name and live until they are destroyed, so each use makes
 one of its own and destroys it (T19). Nothing here reads or sets KRB5CCNAME, and nothing touches a file.
