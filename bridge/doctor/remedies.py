@@ -32,6 +32,7 @@ class Problem(StrEnum):
     TARGET_MISSING = "target missing"
     TARGET_TOO_MANY = "target too many"
     TARGET_UNKNOWN = "target unknown"
+    TARGET_PREAUTH = "target preauth"
     EXPOSED = "exposed"
 
 
@@ -57,6 +58,7 @@ _TABLE: Final[dict[KdcKind, dict[Problem, str]]] = {
         "krbAllowedToDelegateTo: %s\\n' '{dn}' '{name}' | ldapmodify -Q -Y EXTERNAL -H ldapi:///",
         Problem.TARGET_UNKNOWN: "kadmin.local -q 'addprinc -randkey -allow_forwardable {name}', or correct "
         "clusters.toml",
+        Problem.TARGET_PREAUTH: "kadmin.local -q 'modprinc +requires_preauth {bridge}'",
         Problem.EXPOSED: "kadmin.local -q 'modprinc -allow_forwardable {name}'",
     },
     KdcKind.FREEIPA: {
@@ -71,6 +73,7 @@ _TABLE: Final[dict[KdcKind, dict[Problem, str]]] = {
         Problem.TARGET_TOO_MANY: "ipa servicedelegationtarget-remove-member ci-bridge-targets "
         "--principals={name}; look at ipa servicedelegationrule-find for other rules of the bridge",
         Problem.TARGET_UNKNOWN: "ipa service-add {name}, or correct clusters.toml",
+        Problem.TARGET_PREAUTH: "kadmin.local -q 'modprinc +requires_preauth {bridge}' on the IPA server",
         Problem.EXPOSED: "kadmin.local -q 'modprinc -allow_forwardable {name}' on the IPA server",
     },
     KdcKind.AD: {
@@ -90,6 +93,7 @@ _TABLE: Final[dict[KdcKind, dict[Problem, str]]] = {
         Problem.TARGET_TOO_MANY: "Set-ADUser {account} -Remove @{{'msDS-AllowedToDelegateTo'='{spn}'}}; "
         "where it is not there, look at msDS-AllowedToActOnBehalfOfOtherIdentity of the service",
         Problem.TARGET_UNKNOWN: "setspn -S {spn} ACCOUNT, or correct clusters.toml",
+        Problem.TARGET_PREAUTH: "Set-ADAccountControl {account} -DoesNotRequirePreAuth $false",
         Problem.EXPOSED: "Set-ADAccountControl ACCOUNT -AccountNotDelegated $true for the account of "
         "{name}, or put it into Protected Users",
     },
@@ -107,6 +111,7 @@ _TABLE: Final[dict[KdcKind, dict[Problem, str]]] = {
         Problem.TARGET_MISSING: "samba-tool delegation add-service {account} {spn}",
         Problem.TARGET_TOO_MANY: "samba-tool delegation del-service {account} {spn}",
         Problem.TARGET_UNKNOWN: "samba-tool spn add {spn} ACCOUNT, or correct clusters.toml",
+        Problem.TARGET_PREAUTH: "take DONT_REQ_PREAUTH out of userAccountControl: samba-tool user edit {account}",
         Problem.EXPOSED: "samba-tool user sensitive ACCOUNT on, for the account of {name}",
     },
 }

@@ -124,8 +124,8 @@ def _unknown_target(_account: str, context: _Context) -> BridgeError:
 def _target_preauth(_account: str, context: _Context) -> BridgeError:
     return Defect(
         "kerberos.target_preauth",
-        "A service that the cluster's description lists takes only tickets that no delegation can give.",
-        "An operator sets -requires_preauth on the service's principal: it has a key, and no password to guess.",
+        "A service of the cluster's description requires pre-authentication, and the bridge's tickets show none.",
+        "An operator sets +requires_preauth on the bridge's principal, as setup-delegation does.",
         **context,
     )
 

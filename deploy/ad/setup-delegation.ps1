@@ -54,7 +54,7 @@ foreach ($account in $accounts) {
     }
     if ($PSCmdlet.ShouldProcess($name, "service name $($account.Service), AES only")) {
         Set-ADUser -Identity $name -ServicePrincipalNames @{ Add = $account.Service }
-        Set-ADUser -Identity $name -UserPrincipalName $principal -KerberosEncryptionType AES128, AES256
+        Set-ADUser -Identity $name -UserPrincipalName $principal -KerberosEncryptionType @('AES128', 'AES256')
     }
 }
 
@@ -62,14 +62,17 @@ foreach ($account in $accounts) {
 if ($PSCmdlet.ShouldProcess('ci-bridge', "msDS-AllowedToDelegateTo = $($wanted -join ', ')")) {
     Set-ADUser -Identity 'ci-bridge' -Replace @{ 'msDS-AllowedToDelegateTo' = [string[]] $wanted }
     Set-ADAccountControl -Identity 'ci-bridge' -TrustedForDelegation $false -TrustedToAuthForDelegation $true `
-        -AccountNotDelegated $false
+        -AccountNotDelegated $false -DoesNotRequirePreAuth $false
 }
 
-# "Account is sensitive and cannot be delegated": the KDC makes no forwardable ticket in these names.
-$privileged = @('Domain Admins', 'Enterprise Admins') | ForEach-Object {
-    Get-ADGroupMember -Identity $_ -Recursive -ErrorAction SilentlyContinue | Where-Object { $_.objectClass -eq 'user' }
-} | Select-Object -ExpandProperty SamAccountName
-foreach ($name in @($privileged) + @('ci-bridge-http') + $Never | Sort-Object -Unique) {
+# "Account is sensitive and cannot be delegated": the KDC makes no forwardable ticket in these names. Domain Admins (512)
+# and Enterprise Admins (519, in a forest's first domain only) by number: their names are translated.
+$domain = (Get-ADDomain).DomainSID.Value
+$groups = @(Get-ADGroup -Filter "objectSid -eq '$domain-512' -or objectSid -eq '$domain-519'")
+if ($groups.Count -eq 0) { throw 'this reader does not see the group of the domain administrators' }
+$privileged = @($groups | Get-ADGroupMember -Recursive | Where-Object { $_.objectClass -eq 'user' } |
+    Select-Object -ExpandProperty SamAccountName)
+foreach ($name in ($privileged + @('ci-bridge-http') + $Never | Sort-Object -Unique)) {
     if ($PSCmdlet.ShouldProcess($name, 'Set-ADAccountControl -AccountNotDelegated $true')) {
         Set-ADAccountControl -Identity $name -AccountNotDelegated $true
     }
@@ -79,12 +82,18 @@ foreach ($name in @($privileged) + @('ci-bridge-http') + $Never | Sort-Object -U
 if (-not (Get-ADAuthenticationPolicy -Filter "Name -eq 'ci-bridge'")) {
     if ($PSCmdlet.ShouldProcess('ci-bridge', "authentication policy, $MaxLifeMinutes minutes")) {
         New-ADAuthenticationPolicy -Name 'ci-bridge' -UserTGTLifetimeMins $MaxLifeMinutes -Enforce
-        Set-ADUser -Identity 'ci-bridge' -AuthenticationPolicy 'ci-bridge'
     }
+}
+if ($PSCmdlet.ShouldProcess('ci-bridge', "tickets of $MaxLifeMinutes minutes")) {
+    Set-ADAuthenticationPolicy -Identity 'ci-bridge' -UserTGTLifetimeMins $MaxLifeMinutes -Enforce $true
+    Set-ADUser -Identity 'ci-bridge' -AuthenticationPolicy 'ci-bridge'
 }
 
 # ktpass sets a new password each time: an old keytab is stale afterwards. So only into an empty place.
 if ($Keytabs -ne '') {
+    if (-not (Test-Path -Path $Keytabs) -and $PSCmdlet.ShouldProcess($Keytabs, 'New-Item')) {
+        New-Item -Path $Keytabs -ItemType Directory | Out-Null
+    }
     foreach ($account in $accounts) {
         $file = Join-Path -Path $Keytabs -ChildPath $account.File
         if (Test-Path -Path $file) { Write-Output "kept: $file"; continue }

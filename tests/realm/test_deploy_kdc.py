@@ -84,6 +84,7 @@ def test_it_makes_both_principals_their_flags_the_list_and_keytabs(ready: Realm)
     flags = ready.kdc.kadmin(f"getprinc {PRINCIPAL}")
     assert "OK_TO_AUTH_AS_DELEGATE" in flags
     assert "DISALLOW_RENEWABLE" in flags
+    assert "REQUIRES_PRE_AUTH" in flags
     assert "Maximum ticket life: 0 days 01:30:00" in flags
     assert "DISALLOW_FORWARDABLE" in ready.kdc.kadmin(f"getprinc {HTTP}")
     assert listed(ready, PRINCIPAL) == LISTED
@@ -120,12 +121,26 @@ def test_a_name_too_many_does_not_stay_on_the_list(ready: Realm) -> None:
 @pytest.mark.threat("T22")
 def test_flags_that_somebody_took_away_come_back(ready: Realm) -> None:
     set_up(ready, "--apply")
-    ready.kdc.modprinc(PRINCIPAL, "-ok_to_auth_as_delegate", "+allow_renewable", "-maxlife", "7d")
+    ready.kdc.modprinc(PRINCIPAL, "-ok_to_auth_as_delegate", "+allow_renewable", "-requires_preauth", "-maxlife", "7d")
     set_up(ready, "--apply")
     flags = ready.kdc.kadmin(f"getprinc {PRINCIPAL}")
     assert "OK_TO_AUTH_AS_DELEGATE" in flags
     assert "DISALLOW_RENEWABLE" in flags
+    assert "REQUIRES_PRE_AUTH" in flags
     assert "Maximum ticket life: 0 days 04:00:00" in flags
+
+
+def test_a_service_that_requires_preauthentication_takes_what_the_bridge_gets(ready: Realm) -> None:
+    """As after a plain addprinc with our own kdc.conf, whose default_principal_flags are +preauth."""
+    host, cache, keytab = ready.host("kdc"), "/root/setup/check", "/root/setup/keytabs/bridge.keytab"
+    host.write(CLUSTERS, host.read(CLUSTERS).decode().replace("lustre_mds/mds2", "host/new"))
+    ready.kdc.addprinc("host/new.realm.test", "+requires_preauth")
+    set_up(ready, "--keytabs", "/root/setup/keytabs", "--apply")
+    try:
+        host.run(["kinit", "-f", "-k", "-t", keytab, "-c", cache, PRINCIPAL])
+        host.run(["kvno", "-c", cache, "-k", keytab, "-U", "alice", "-P", "host/new.realm.test"])
+    finally:
+        host.path(cache).unlink(missing_ok=True)
 
 
 @pytest.mark.threat("T18")

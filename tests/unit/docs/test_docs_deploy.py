@@ -86,6 +86,17 @@ def test_the_examples_are_accepted(tmp_path: Path) -> None:
     assert trusted_toml.read(own("login.toml", tmp_path), {"tool_directories": list})
 
 
+def test_what_is_commented_out_in_the_example_settings_is_accepted_too(tmp_path: Path) -> None:
+    text = (EXAMPLES / "bridge.toml").read_text(encoding="utf-8")
+    whole, count = re.subn(r"^# (\w+ = .+)$", r"\1", text, flags=re.MULTILINE)
+    (tmp_path / "bridge.toml").write_text(whole)
+    settings = load(tmp_path / "bridge.toml")
+    assert count == 3
+    assert settings.broker.kdcs == ("kdc1.example.org", "kdc2.example.org:88")
+    assert settings.broker.self_test_account == "citest"
+    assert settings.web.url == settings.issuers[0].audience
+
+
 def test_the_example_cluster_is_accepted_and_the_kdc_s_script_reads_the_same_of_it() -> None:
     cluster = parse_clusters((EXAMPLES / "clusters.toml").read_text(encoding="utf-8")).choose(None)
     argv = [str(DEPLOY / "kdc" / "setup-delegation"), "--print-targets", str(EXAMPLES / "clusters.toml")]

@@ -85,6 +85,13 @@ def test_the_broker_can_see_who_asks_it() -> None:
     assert broker["LimitMEMLOCK"] == ["infinity"]
 
 
+def test_a_long_upgrade_of_the_database_is_not_killed_in_the_middle() -> None:
+    """TimeoutStartSec= holds for ExecStartPre= too, and is 90 s where nothing is said (systemd.service(5))."""
+    broker = unit("ci-bridge-broker.service")
+    assert broker["ExecStartPre"] == ["/opt/ci-bridge/.venv/bin/ci-bridge db upgrade"]
+    assert broker["TimeoutStartSec"] == ["30min"]
+
+
 SEES = """
 import os, sys
 from bridge.broker.peer import can_see_processes

@@ -42,7 +42,7 @@ def test_freeipa_gets_services_rule_targets_flags_and_keytabs(tmp_path: Path) ->
         "ipa servicedelegationrule-add-member ci-bridge --principals=ci-bridge/bridge.example.org",
         "ipa servicedelegationrule-add-target ci-bridge --servicedelegationtargets=ci-bridge-targets",
         "ipa service-mod ci-bridge/bridge.example.org --ok-to-auth-as-delegate=true",
-        "kadmin.local modprinc -allow_renewable -maxlife 90 minutes ci-bridge/bridge.example.org",
+        "kadmin.local modprinc -allow_renewable +requires_preauth -maxlife 90 minutes ci-bridge/bridge.example.org",
         "kadmin.local modprinc -allow_forwardable HTTP/bridge.example.org",
         "kadmin.local modprinc -allow_forwardable admin",
         "kadmin.local modprinc -allow_forwardable slurm",
