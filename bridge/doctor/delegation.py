@@ -33,9 +33,6 @@ def check_list(site: Site, probe: Probe) -> Iterator[Finding]:
         given += reply is Reply.GIVEN
         if reply is Reply.UNKNOWN:
             yield _missing(site, name, "clusters.toml needs it, and the KDC does not know it", Problem.TARGET_UNKNOWN)
-        elif reply is Reply.UNPROVEN:
-            detail = "it requires pre-authentication, and the bridge's tickets show none"
-            yield _missing(site, name, detail, Problem.TARGET_PREAUTH)
         elif reply not in (Reply.GIVEN, Reply.UNUSABLE):
             yield _missing(site, name, "clusters.toml needs it, and the KDC refuses it", Problem.TARGET_MISSING)
     asked = known_names(site)

@@ -94,12 +94,16 @@ def _weak_keys(site: Site) -> Iterator[Finding]:
 
 def _weak_tickets(site: Site, probe: Probe) -> Iterator[Finding]:
     """A service that the KDC does not know, or has locked, is the delegation list's business."""
+    preauth = site.remedies.to(Problem.TARGET_PREAUTH, site.bridge)
     for service in site.needed:
         facts = probe.service(service)
         if isinstance(facts, ServiceFacts):
             weak = sorted({facts.ticket_enctype, facts.session_enctype} - AES_ENCTYPES)
             detail = f"tickets for it are made with {', '.join(map(enctype_name, weak))}; the bridge refuses them"
         else:
-            weak, detail = [0] if facts is Reply.UNUSABLE else [], "the KDC can make no AES ticket for it"
+            weak, detail = [], ""
         if weak:
             yield failed("enctypes", service, detail, site.remedies.to(Problem.WEAK_KEY, service))
+        if facts is Reply.UNUSABLE:
+            detail = "the KDC makes no ticket for it: it has no AES key, or wants pre-authentication of the bridge"
+            yield failed("enctypes", service, detail, f"{site.remedies.to(Problem.WEAK_KEY, service)} Or: {preauth}")

@@ -45,9 +45,8 @@ class Reply(StrEnum):
     CLOSED = "closed"
     """The principal is locked or has expired."""
     UNUSABLE = "unusable"
-    """The KDC can make no ticket for it: it has no key of a kind that both sides take."""
-    UNPROVEN = "unproven"
-    """The service requires pre-authentication, and the bridge's own ticket shows none."""
+    """The KDC makes no ticket for it: it has no key of a kind that both sides take, or it requires pre-authentication and
+    the bridge's own ticket shows none. libkrb5 gives the same code for both, and not the KDC's words."""
 
 
 _REPLIES: Final = {
@@ -152,8 +151,6 @@ class Probe:
         try:
             self._run(call, target, step)
         except BridgeError as error:
-            if error.code == "kerberos.target_preauth":
-                return Reply.UNPROVEN
             code = error.context.get("krb5_code")
             if isinstance(code, int) and code in _REPLIES:
                 return _REPLIES[code]

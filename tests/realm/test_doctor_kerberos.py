@@ -322,11 +322,21 @@ def test_a_service_with_rc4_tickets_is_found(odd_target: str, doctor: Doctor) ->
     doctor.realm.kdc.kadmin(f"addprinc -randkey -e rc4-hmac:normal -allow_forwardable {odd_target}")
     found = doctor()
     assert found[f"enctypes {odd_target}"]["state"] == "failed"
-    assert found[f"enctypes {odd_target}"]["detail"] == "the KDC can make no AES ticket for it"
+    assert "it has no AES key, or wants pre-authentication" in found[f"enctypes {odd_target}"]["detail"]
     assert (
         f"cpw -randkey -e aes256-cts:normal,aes128-cts:normal {odd_target}" in found[f"enctypes {odd_target}"]["remedy"]
     )
     assert found["never-impersonated REALM.TEST"]["state"] == "ok"
+
+
+def test_a_service_that_requires_what_the_bridge_does_not_show_is_found(odd_target: str, doctor: Doctor) -> None:
+    doctor.realm.kdc.addprinc(odd_target, "-allow_forwardable", "+requires_preauth")
+    doctor.realm.kdc.modprinc(PRINCIPAL, "-requires_preauth")
+    found = doctor()[f"enctypes {odd_target}"]
+    assert "wants pre-authentication of the bridge" in found["detail"]
+    assert f"modprinc +requires_preauth {PRINCIPAL}" in found["remedy"]
+    doctor.realm.kdc.modprinc(PRINCIPAL, "+requires_preauth")
+    assert f"enctypes {odd_target}" not in doctor()
 
 
 def test_a_target_without_a_principal_is_named(odd_target: str, doctor: Doctor) -> None:
