@@ -45,8 +45,8 @@ class Reply(StrEnum):
     CLOSED = "closed"
     """The principal is locked or has expired."""
     UNUSABLE = "unusable"
-    """The KDC makes no ticket for it: it has no key of a kind that both sides take, or it requires pre-authentication and
-    the bridge's own ticket shows none. libkrb5 gives the same code for both, and not the KDC's words."""
+    """The KDC makes no ticket for it: it has no key of a kind that both sides take, or it requires pre-authentication,
+    and the bridge's own ticket shows none. libkrb5 gives the same code for both, and not the KDC's words."""
 
 
 _REPLIES: Final = {
