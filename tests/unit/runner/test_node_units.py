@@ -43,3 +43,14 @@ def test_the_service_can_not_do_more_than_it_must() -> None:
 def test_the_service_sees_the_nodes_own_tmp() -> None:
     assert _values(SERVICE, "PrivateTmp") == []
     assert "/tmp" in _values(SERVICE, "ReadWritePaths")[0].split()
+
+
+@pytest.mark.threat("T23")
+def test_the_service_can_reach_the_keyrings_of_users() -> None:
+    """@system-service has @keyring and @setuid (systemd.exec(5)); more than it, taken away, would break those caches."""
+    assert _values(SERVICE, "SystemCallFilter") == ["@system-service"]
+    assert _values(SERVICE, "KeyringMode") in ([], ["private"], ["inherit"])
+    program = shutil.which("systemd-analyze")
+    assert program is not None, "needs Debian's systemd: run scripts/setup"
+    done = subprocess.run([program, "syscall-filter", "@system-service"], capture_output=True, timeout=60, check=True)
+    assert {b"@keyring", b"@setuid"} <= set(done.stdout.split())
