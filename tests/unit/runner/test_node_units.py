@@ -47,7 +47,7 @@ def test_the_service_sees_the_nodes_own_tmp() -> None:
 
 @pytest.mark.threat("T23")
 def test_the_service_can_reach_the_keyrings_of_users() -> None:
-    """@system-service has @keyring and @setuid (systemd.exec(5)); more than it, taken away, would break those caches."""
+    """@system-service has @keyring and @setuid (systemd.exec(5)); what is taken away could break such caches."""
     assert _values(SERVICE, "SystemCallFilter") == ["@system-service"]
     assert _values(SERVICE, "KeyringMode") in ([], ["private"], ["inherit"])
     program = shutil.which("systemd-analyze")
