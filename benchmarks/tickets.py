@@ -45,7 +45,7 @@ _cache_numbers = count()
 def ours(keytab: str) -> Callable[[], Pair]:
     """The bridge's way, shared by all threads, less the look at the account in the directory."""
     able = Impersonation(Exchange(PRINCIPAL, keytab), KRB_REALM, DELEGATION_TARGETS, FakeGuard())
-    return lambda: lambda: able.tickets("alice", (TARGET,), LIFE_SECONDS)
+    return lambda: lambda: able.tickets("alice", 20001, (TARGET,), LIFE_SECONDS)
 
 
 def bare(keytab: str) -> Callable[[], Pair]:

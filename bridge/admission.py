@@ -191,9 +191,9 @@ class Admission:
         )
 
     def _impersonate(self, grant: Grant, opened: Opened, reference: str) -> TicketBundle:
-        targets = grant.cluster.ssh_targets
+        account, targets, seconds = grant.account, grant.cluster.ssh_targets, grant.limits.ticket_minutes * 60
         try:
-            bundle = self.impersonator.tickets(grant.account.name, targets, grant.limits.ticket_minutes * 60)
+            bundle = self.impersonator.tickets(account.name, account.uid, targets, seconds)
         except BridgeError as error:
             with self.ledger.begin() as tx:
                 tx.update_run_state(opened.run_id, RUN_TRANSITIONS.keys(), RunState.ENDED)

@@ -225,11 +225,11 @@ class TicketDesk:
             if use is not Use.END:
                 require_standing(self.register.current(tx), grant)
             tx.append(intent)
-        seconds = grant.limits.ticket_minutes * 60
+        account, seconds = grant.account, grant.limits.ticket_minutes * 60
+        if use is Use.END:
+            seconds = min(seconds, END_SECONDS)
         try:
-            bundle = self.impersonator.tickets(
-                grant.account.name, targets, min(seconds, END_SECONDS) if use is Use.END else seconds
-            )
+            bundle = self.impersonator.tickets(account.name, account.uid, targets, seconds)
         except BridgeError as error:
             self._append(_outcome(intent, Phase.FAILED, code=error.code))
             raise error.referenced(intent.reference) from error

@@ -56,14 +56,16 @@ class FakeImpersonator:
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, tuple[str, ...], int]] = []
+        self.uids: list[int] = []
         self.error: BridgeError | None = None
         self.before: Callable[[], None] = lambda: None
         """Called at each request, before anything is made."""
         self.life: timedelta | None = None
 
-    def tickets(self, account: str, targets: Sequence[str], lifetime_seconds: int) -> TicketBundle:
+    def tickets(self, account: str, uid: int, targets: Sequence[str], lifetime_seconds: int) -> TicketBundle:
         """See Impersonator."""
         self.asked.append((account, tuple(targets), lifetime_seconds))
+        self.uids.append(uid)
         self.before()
         if self.error is not None:
             raise self.error
@@ -77,7 +79,7 @@ class FakeGuard:
         self.asked: list[str] = []
         self.error: BridgeError | None = None
 
-    def require_ordinary(self, account: str) -> None:
+    def require_ordinary(self, account: str, uid: int) -> None:
         """See Guard."""
         self.asked.append(account)
         if self.error is not None:

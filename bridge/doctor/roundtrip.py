@@ -28,7 +28,8 @@ def check_user(site: Site, user: str, directory: Directory) -> Iterator[Finding]
     for cluster in site.clusters:
         subject = f"{user} on {cluster.name}"
         try:
-            seen = [_tickets(person, user, part) for part in _parts(targets_of(cluster))]
+            uid = directory.lookup(user).uid
+            seen = [_tickets(person, user, uid, part) for part in _parts(targets_of(cluster))]
         except BridgeError as error:
             yield error_finding(CHECK, subject, error)
         else:
@@ -36,9 +37,9 @@ def check_user(site: Site, user: str, directory: Directory) -> Iterator[Finding]
             yield ok(CHECK, subject, f"{len(targets_of(cluster))} tickets, {', '.join(kinds)}")
 
 
-def _tickets(person: Impersonation, user: str, targets: tuple[str, ...]) -> set[int]:
+def _tickets(person: Impersonation, user: str, uid: int, targets: tuple[str, ...]) -> set[int]:
     """Get one bundle, which is checked where it is made; give the enctypes of its tickets."""
-    bundle = person.tickets(user, targets, _LIFE_SECONDS)
+    bundle = person.tickets(user, uid, targets, _LIFE_SECONDS)
     return {open_part(entry.ticket).enctype for entry in ccache.parse(bundle.ccache)[1]}
 
 

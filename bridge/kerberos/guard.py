@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from bridge.errors import Defect
+from bridge.errors import Defect, PolicyRefused
 from bridge.kerberos.targets import account_denied
 from bridge.model import PosixAccount
 
@@ -25,14 +25,17 @@ class Accounts(Protocol):
 class Guard(Protocol):
     """Stands between a well-formed account name and the KDC."""
 
-    def require_ordinary(self, account: str) -> None:
-        """Return for an ordinary person's account; raises PolicyRefused, or Outage where that can't be found out."""
+    def require_ordinary(self, account: str, uid: int) -> None:
+        """Return for an ordinary person's account that has this uid still.
+
+        ``uid`` is what the decision was made for. Raises PolicyRefused, or Outage where that can't be found out.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class AccountGuard:
-    """Guard over a directory: no uid below the floor, no denied user, no denied group, no group of root's."""
+    """Guard over a directory: the uid as decided and over the floor, no denied user or group, no group of root's."""
 
     accounts: Accounts
     uid_floor: int
@@ -49,8 +52,8 @@ class AccountGuard:
                 uid_floor=self.uid_floor,
             )
 
-    def require_ordinary(self, account: str) -> None:
-        """See Guard. Raises PolicyRefused ``kerberos.account_denied`` and what the directory raises."""
+    def require_ordinary(self, account: str, uid: int) -> None:
+        """See Guard. Raises PolicyRefused ``kerberos.account_denied``, ``kerberos.uid_changed``; Outage as it comes."""
         found = self.accounts.lookup(account)
         denied = sorted(self.denied_groups.intersection(found.groups))
         why = {
@@ -64,3 +67,17 @@ class AccountGuard:
         reasons = [text for text, broken in why.items() if broken]
         if reasons:
             raise account_denied(account, "; ".join(reasons))
+        if found.uid != uid:
+            raise _uid_changed(account, uid, found.uid)
+
+
+def _uid_changed(account: str, decided: int, found: int) -> PolicyRefused:
+    """A run can be older than its account: the name may be somebody else's by now, and tickets go by names (T11)."""
+    return PolicyRefused(
+        "kerberos.uid_changed",
+        f"The account {account} is no longer the one that this job was admitted for: its uid has changed.",
+        "Ask the cluster's administrators who owns the account now; do not run the job again before.",
+        account=account,
+        decided_uid=decided,
+        uid=found,
+    )

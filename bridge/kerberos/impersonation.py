@@ -24,11 +24,12 @@ MAX_TARGETS: Final = 32
 class Impersonator(Protocol):
     """What admission needs of Kerberos."""
 
-    def tickets(self, account: str, targets: Sequence[str], lifetime_seconds: int) -> TicketBundle:
+    def tickets(self, account: str, uid: int, targets: Sequence[str], lifetime_seconds: int) -> TicketBundle:
         """Give tickets of ``account`` for ``targets`` (``service/host``, no realm) that end within the lifetime.
 
-        Raises PolicyRefused or RequestRefused where account or target may not be, Outage where the KDC is not there,
-        Defect where the result broke a rule.
+        ``uid`` is what the account had when it was decided that somebody may be it, and must have still. Raises
+        PolicyRefused or RequestRefused where account or target may not be, Outage where the KDC is not there, Defect
+        where the result broke a rule.
         """
         ...
 
@@ -46,13 +47,13 @@ class Impersonation:
         self._targets = targets
         self._guard = guard
 
-    def tickets(self, account: str, targets: Sequence[str], lifetime_seconds: int) -> TicketBundle:
+    def tickets(self, account: str, uid: int, targets: Sequence[str], lifetime_seconds: int) -> TicketBundle:
         """See Impersonator.tickets. What may not be asked never reaches the directory, let alone the KDC."""
         user = account_principal(account, self._realm)
         servers = self._servers(targets)
         if not MIN_LIFE_SECONDS <= lifetime_seconds <= MAX_LIFE_SECONDS:
             raise _bad_life(lifetime_seconds)
-        self._guard.require_ordinary(account)
+        self._guard.require_ordinary(account, uid)
         return self._exchange.obtain(account, user, servers, lifetime_seconds)
 
     def _servers(self, targets: Sequence[str]) -> tuple[str, ...]:

@@ -66,7 +66,7 @@ class BridgeSide:
 
     def tickets(self, account: str = "alice", targets: Sequence[str] = (LOGIN,), seconds: int = 600) -> TicketBundle:
         """A bundle by a fresh Impersonation."""
-        return self.impersonation().tickets(account, targets, seconds)
+        return self.impersonation().tickets(account, 20001, targets, seconds)
 
     def login(self, account: str = "alice") -> LoginSession:
         """A session of the real login agent over the real sshd."""

@@ -23,7 +23,7 @@ def side(realm: Realm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Itera
 
 
 def _connect(side: BridgeSide) -> SshConnection:
-    bundle = side.impersonation([TARGET]).tickets("alice", [TARGET], 600)
+    bundle = side.impersonation([TARGET]).tickets("alice", 20001, [TARGET], 600)
     endpoint = replace(side.endpoint, host=NAME, address=ADDRESS)
     with hold(bundle) as credential:
         return connect(endpoint, "alice", bundle.principal, credential, HostKeys(side.known_hosts))

@@ -29,7 +29,7 @@ class Two:
         self.pool = LoginPool(LoginOpener(hold, HostKeys(side.known_hosts), addresses=addresses))
 
     def tickets(self) -> TicketBundle:
-        return self.side.impersonation([TARGET]).tickets("alice", self.cluster.ssh_targets, 600)
+        return self.side.impersonation([TARGET]).tickets("alice", 20001, self.cluster.ssh_targets, 600)
 
     def host(self) -> str:
         lease = self.pool.lease(self.cluster, "alice", self.tickets)

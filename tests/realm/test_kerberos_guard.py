@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from bridge_side import LOGIN, PRINCIPAL, REALM_NAME, BridgeSide, bridge_side
 
-from bridge.errors import BridgeError, Defect, Outage
+from bridge.errors import BridgeError, Defect, Outage, PolicyRefused
 from bridge.kerberos import impersonation
 from bridge.kerberos.guard import AccountGuard
 from bridge.model import PosixAccount
@@ -34,6 +34,11 @@ def guard(*accounts: PosixAccount) -> AccountGuard:
     return AccountGuard(FakeDirectory(*accounts), 1000, frozenset({"bob"}), GROUPS)
 
 
+def asked(side: BridgeSide) -> list[str]:
+    """What the KDC was asked so far; it closes connections when it likes, and says so."""
+    return [line for line in side.realm.log("krb5kdc").splitlines() if "_REQ " in line]
+
+
 @pytest.fixture
 def side(realm: Realm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[BridgeSide]:
     with bridge_side(realm, tmp_path, monkeypatch) as side:
@@ -53,10 +58,10 @@ MISTAKES_ABOVE = [
 @pytest.mark.threat("T18")
 @pytest.mark.parametrize("found", MISTAKES_ABOVE)
 def test_no_mistake_of_policy_gets_a_privileged_account_tickets(side: BridgeSide, found: PosixAccount) -> None:
-    able, before = side.impersonation(guard=guard(found)), side.realm.log("krb5kdc")
+    able, before = side.impersonation(guard=guard(found)), asked(side)
     with pytest.raises(BridgeError, match=r"kerberos\.account_denied"):
-        able.tickets(found.name, (LOGIN,), 600)
-    assert side.realm.log("krb5kdc") == before
+        able.tickets(found.name, found.uid, (LOGIN,), 600)
+    assert asked(side) == before
 
 
 @pytest.mark.threat("T18")
@@ -70,20 +75,20 @@ def test_without_the_wall_of_names_the_directory_still_refuses(
     """The name service of this very machine, which knows root and the system's own users."""
     monkeypatch.setattr(impersonation, "account_principal", lambda name, realm: f"{name}@{realm}")
     bounds = AccountGuard(NssDirectory(), 1000, frozenset(), frozenset())
-    able, before = side.impersonation(guard=bounds), side.realm.log("krb5kdc")
+    able, before = side.impersonation(guard=bounds), asked(side)
     with pytest.raises(BridgeError) as caught:
-        able.tickets(name, (LOGIN,), 600)
+        able.tickets(name, 20001, (LOGIN,), 600)
     assert caught.value.code in (code, "account.unknown")
-    assert side.realm.log("krb5kdc") == before
+    assert asked(side) == before
 
 
 @pytest.mark.threat("T18")
 def test_without_the_wall_of_the_directory_the_names_still_refuse(side: BridgeSide) -> None:
-    able, before = side.impersonation(guard=FakeGuard()), side.realm.log("krb5kdc")
+    able, before = side.impersonation(guard=FakeGuard()), asked(side)
     for name in ("root", "daemon", "lustre_root", "slurm", "ci-bridge", "host"):
         with pytest.raises(BridgeError, match=r"kerberos\.account_denied"):
-            able.tickets(name, (LOGIN,), 600)
-    assert side.realm.log("krb5kdc") == before
+            able.tickets(name, 20001, (LOGIN,), 600)
+    assert asked(side) == before
 
 
 @pytest.mark.threat("T18")
@@ -92,7 +97,7 @@ def test_without_both_the_kdc_still_refuses(side: BridgeSide, monkeypatch: pytes
     able = side.impersonation(guard=FakeGuard())
     for name in ("root", "admin/admin", "host/login.realm.test"):
         with pytest.raises(BridgeError, match=r"kerberos\.not_delegable"):
-            able.tickets(name, (LOGIN,), 600)
+            able.tickets(name, 20001, (LOGIN,), 600)
 
 
 @pytest.mark.threat("T18")
@@ -100,12 +105,12 @@ def test_a_directory_that_does_not_answer_lets_nobody_through(side: BridgeSide) 
     directory = FakeDirectory(account("alice"))
     directory.error = Outage("directory.unreachable", "The directory does not answer.", "Retry.")
     able = side.impersonation(guard=AccountGuard(directory, 1000, frozenset(), frozenset()))
-    before = side.realm.log("krb5kdc")
+    before = asked(side)
     with pytest.raises(Outage, match=r"directory\.unreachable"):
-        able.tickets("alice", (LOGIN,), 600)
-    assert side.realm.log("krb5kdc") == before
+        able.tickets("alice", 20001, (LOGIN,), 600)
+    assert asked(side) == before
     directory.error = None
-    assert able.tickets("alice", (LOGIN,), 600)
+    assert able.tickets("alice", 20001, (LOGIN,), 600)
 
 
 @pytest.mark.threat("T18")
@@ -115,10 +120,10 @@ def test_a_directory_that_fails_in_an_unknown_way_lets_nobody_through(side: Brid
             raise RuntimeError(name)
 
     able = side.impersonation(guard=AccountGuard(Broken(), 1000, frozenset(), frozenset()))
-    before = side.realm.log("krb5kdc")
+    before = asked(side)
     with pytest.raises(RuntimeError):
-        able.tickets("alice", (LOGIN,), 600)
-    assert side.realm.log("krb5kdc") == before
+        able.tickets("alice", 20001, (LOGIN,), 600)
+    assert asked(side) == before
 
 
 @pytest.mark.threat("T18")
@@ -127,8 +132,18 @@ def test_an_answer_for_another_name_is_not_taken(side: BridgeSide) -> None:
     directory.accounts["alice"] = account("alicia")
     with pytest.raises(BridgeError, match=r"kerberos\.account_denied"):
         side.impersonation(guard=AccountGuard(directory, 1000, frozenset(), frozenset())).tickets(
-            "alice", (LOGIN,), 600
+            "alice", 20001, (LOGIN,), 600
         )
+
+
+@pytest.mark.threat("T11")
+def test_a_name_that_was_given_to_somebody_else_after_the_decision_gets_no_tickets(side: BridgeSide) -> None:
+    able, before = side.impersonation(guard=guard(account("alice", uid=29001))), asked(side)
+    with pytest.raises(PolicyRefused, match=r"kerberos\.uid_changed") as caught:
+        able.tickets("alice", 20001, (LOGIN,), 600)
+    assert (caught.value.context["decided_uid"], caught.value.context["uid"]) == (20001, 29001)
+    assert asked(side) == before
+    assert able.tickets("alice", 29001, (LOGIN,), 600)
 
 
 @pytest.mark.parametrize("floor", [0, -1])
@@ -140,12 +155,12 @@ def test_a_floor_that_includes_root_is_a_defect_at_the_start(floor: int) -> None
 @pytest.mark.threat("T17")
 def test_no_name_of_the_corpus_reaches_the_directory_or_the_kdc(side: BridgeSide) -> None:
     watch = FakeGuard()
-    able, before = side.impersonation(guard=watch), side.realm.log("krb5kdc")
+    able, before = side.impersonation(guard=watch), asked(side)
     for name in CORPUS:
         with pytest.raises(BridgeError):
-            able.tickets(name, (LOGIN,), 600)
+            able.tickets(name, 20001, (LOGIN,), 600)
     assert watch.asked == []
-    assert side.realm.log("krb5kdc") == before
+    assert asked(side) == before
     assert len(CORPUS) > 4000
 
 
@@ -160,7 +175,8 @@ guard = AccountGuard(NssDirectory(), 1000, frozenset(), frozenset({{"sudo"}}))
 able = Impersonation(Exchange("{PRINCIPAL}", "{BRIDGE_KEYTAB}"), "{REALM_NAME}", ["{LOGIN}"], guard)
 for line in sys.stdin:
     try:
-        print(able.tickets(line.strip(), ["{LOGIN}"], 600).principal, flush=True)
+        name, uid = line.split()
+        print(able.tickets(name, int(uid), ["{LOGIN}"], 600).principal, flush=True)
     except BridgeError as error:
         print(error.code, flush=True)
 """
@@ -169,16 +185,17 @@ for line in sys.stdin:
 @pytest.mark.threat("T18")
 def test_a_running_broker_sees_a_changed_directory_at_the_next_request(side: BridgeSide) -> None:
     """The real name service of the bridge's host, in one process that is not restarted."""
-    host, groups = side.realm.host("bridge"), side.realm.host("bridge").read("/etc/group").decode()
+    host = side.realm.host("bridge")
+    groups, passwd = host.read("/etc/group").decode(), host.read("/etc/passwd").decode()
     argv = [sys.executable, "-P", "-c", _ASK]
     process = host.popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin
     assert process.stdout
 
-    def ask(name: str) -> str:
+    def ask(name: str, uid: int = 20001) -> str:
         assert process.stdin
         assert process.stdout
-        process.stdin.write(f"{name}\n".encode())
+        process.stdin.write(f"{name} {uid}\n".encode())
         process.stdin.flush()
         return process.stdout.readline().decode().strip()
 
@@ -186,12 +203,18 @@ def test_a_running_broker_sees_a_changed_directory_at_the_next_request(side: Bri
         assert ask("alice") == "alice@REALM.TEST"
         host.write("/etc/group", groups.replace("\nsudo:x:27:", "\nsudo:x:27:alice"))
         assert ask("alice") == "kerberos.account_denied"
-        assert ask("mallory") == "mallory@REALM.TEST"
+        assert ask("mallory", 20003) == "mallory@REALM.TEST"
         assert ask("gone") == "account.unknown"
         host.write("/etc/group", groups)
         assert ask("alice") == "alice@REALM.TEST"
+        host.write("/etc/passwd", passwd.replace("\nalice:x:20001:", "\nalice:x:29001:"))
+        assert ask("alice") == "kerberos.uid_changed"
+        assert ask("alice", 29001) == "alice@REALM.TEST"
+        host.write("/etc/passwd", passwd)
+        assert ask("alice") == "alice@REALM.TEST"
     finally:
         host.write("/etc/group", groups)
+        host.write("/etc/passwd", passwd)
         process.stdin.close()
         kill_session(process)
         process.wait(30)

@@ -110,13 +110,13 @@ def test_a_refused_name_never_reaches_the_kdc(side: BridgeSide) -> None:
 def test_tickets_live_as_long_as_asked(side: BridgeSide, seconds: int) -> None:
     able = side.impersonation()
     for _ in range(3):
-        left = (able.tickets("alice", (LOGIN,), seconds).end - datetime.now(UTC)).total_seconds()
+        left = (able.tickets("alice", 20001, (LOGIN,), seconds).end - datetime.now(UTC)).total_seconds()
         assert 0.8 * seconds - 2 <= left <= seconds + 1
 
 
 def test_lives_do_not_mix(side: BridgeSide) -> None:
     able = side.impersonation()
-    ends = [able.tickets("alice", (LOGIN,), seconds).end for seconds in (600, 3600, 600, 120)]
+    ends = [able.tickets("alice", 20001, (LOGIN,), seconds).end for seconds in (600, 3600, 600, 120)]
     assert ends[1] - ends[0] > timedelta(minutes=49)
     assert ends[2] <= ends[0] + timedelta(seconds=1)
     assert ends[3] < ends[0]
@@ -125,7 +125,7 @@ def test_lives_do_not_mix(side: BridgeSide) -> None:
 @pytest.mark.parametrize("seconds", [0, 59, -1, 10**9])
 def test_a_life_out_of_bounds_is_refused(side: BridgeSide, seconds: int) -> None:
     with pytest.raises(BridgeError, match=r"kerberos\.lifetime"):
-        side.impersonation().tickets("alice", (LOGIN,), seconds)
+        side.impersonation().tickets("alice", 20001, (LOGIN,), seconds)
 
 
 def test_a_tgt_is_renewed_after_a_fifth_of_its_life(side: BridgeSide, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +291,7 @@ def test_waiting_calls_are_bounded_in_number(side: BridgeSide) -> None:
 def test_a_bad_keytab_is_our_outage_and_not_the_persons_fault(side: BridgeSide) -> None:
     wrong = Impersonation(Exchange(PRINCIPAL, "/nonexistent/keytab"), REALM_NAME, [LOGIN], FakeGuard())
     with pytest.raises(Outage, match=r"kerberos\.bridge_credential"):
-        wrong.tickets("alice", (LOGIN,), 600)
+        wrong.tickets("alice", 20001, (LOGIN,), 600)
 
 
 def test_a_locked_account_is_refused_at_once_and_served_again_when_unlocked(side: BridgeSide) -> None:
@@ -336,7 +336,7 @@ def test_no_thread_ever_acts_as_somebody_else(side: BridgeSide, crowd: list[str]
             account = draw.choice(crowd)
             if draw.random() < 0.2 and _code(able, account, (UNLISTED,)) != "kerberos.not_delegable":
                 problems.append("a refusal was lost")
-            with hold(able.tickets(account, (LOGIN, MDS1), 600)) as held:
+            with hold(able.tickets(account, 20001, (LOGIN, MDS1), 600)) as held:
                 for _ in range(CONTEXTS):
                     acceptor = side.acceptor("login", "/etc/krb5.keytab")
                     acceptor.step(initiate(held, f"{LOGIN}@REALM.TEST").step())
@@ -374,7 +374,7 @@ def _entries(name: str) -> list[tuple[str, str]] | None:
 
 def _code(able: Impersonation, account: str, targets: tuple[str, ...]) -> str | None:
     try:
-        able.tickets(account, targets, 600)
+        able.tickets(account, 20001, targets, 600)
     except BridgeError as error:
         return error.code
     return None

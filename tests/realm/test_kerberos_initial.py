@@ -65,30 +65,30 @@ def kvno(realm: Realm) -> int:
 @pytest.mark.parametrize("keep_old", [False, True], ids=["old key removed", "old key kept"])
 def test_a_new_key_is_taken_up_without_a_restart(here: Realm, later: Later, *, keep_old: bool) -> None:
     able, number = KIND.impersonation(here), kvno(here)
-    able.tickets("alice", (LOGIN,), LIFE)
+    able.tickets("alice", 20001, (LOGIN,), LIFE)
     rotate(here, keep_old=keep_old)
     replace_keytab(here)
     assert kvno(here) == number + 1
-    assert able.tickets("alice", (LOGIN,), LIFE)
+    assert able.tickets("alice", 20001, (LOGIN,), LIFE)
     later(STALE)
     before = here.log("krb5kdc")
-    assert able.tickets("alice", (LOGIN,), LIFE)
+    assert able.tickets("alice", 20001, (LOGIN,), LIFE)
     assert _initial_tickets(here, before) == 1
 
 
 def test_between_kdc_and_keytab_no_job_is_lost(here: Realm, later: Later) -> None:
     """The new key stands at the KDC, the old one is gone there, and nobody has replaced the keytab yet."""
     able = KIND.impersonation(here)
-    able.tickets("alice", (LOGIN,), LIFE)
+    able.tickets("alice", 20001, (LOGIN,), LIFE)
     rotate(here)
-    assert able.tickets("alice", (LOGIN,), LIFE)
+    assert able.tickets("alice", 20001, (LOGIN,), LIFE)
     later(STALE)
-    assert able.tickets("alice", (LOGIN,), LIFE)
+    assert able.tickets("alice", 20001, (LOGIN,), LIFE)
     later(HALF_GONE)
     with pytest.raises(Outage, match=r"kerberos\.bridge_credential"):
-        able.tickets("alice", (LOGIN,), LIFE)
+        able.tickets("alice", 20001, (LOGIN,), LIFE)
     replace_keytab(here)
-    assert able.tickets("alice", (LOGIN,), LIFE)
+    assert able.tickets("alice", 20001, (LOGIN,), LIFE)
 
 
 @pytest.mark.parametrize(
@@ -96,25 +96,25 @@ def test_between_kdc_and_keytab_no_job_is_lost(here: Realm, later: Later) -> Non
 )
 def test_a_half_written_keytab_stops_nothing_for_a_while(here: Realm, later: Later, content: bytes) -> None:
     able = KIND.impersonation(here)
-    able.tickets("alice", (LOGIN,), LIFE)
+    able.tickets("alice", 20001, (LOGIN,), LIFE)
     whole = here.host("bridge").read(KIND.path)
     here.host("bridge").write(KIND.path, content, mode=0o600)
     later(STALE)
-    assert able.tickets("alice", (LOGIN,), LIFE)
+    assert able.tickets("alice", 20001, (LOGIN,), LIFE)
     with pytest.raises(Outage, match=r"kerberos\.bridge_credential"):
-        KIND.impersonation(here).tickets("alice", (LOGIN,), LIFE)
+        KIND.impersonation(here).tickets("alice", 20001, (LOGIN,), LIFE)
     here.host("bridge").write(KIND.path, whole, mode=0o600)
-    assert able.tickets("alice", (LOGIN,), LIFE)
+    assert able.tickets("alice", 20001, (LOGIN,), LIFE)
 
 
 def test_an_error_in_one_job_class_costs_the_others_nothing(here: Realm, later: Later) -> None:
     able = KIND.impersonation(here)
-    able.tickets("alice", (LOGIN,), LIFE)
+    able.tickets("alice", 20001, (LOGIN,), LIFE)
     rotate(here)
     for _ in range(3):
         with pytest.raises(Outage, match=r"kerberos\.bridge_credential"):
-            able.tickets("alice", (LOGIN,), LIFE + 60)
-    assert able.tickets("alice", (LOGIN,), LIFE)
+            able.tickets("alice", 20001, (LOGIN,), LIFE + 60)
+    assert able.tickets("alice", 20001, (LOGIN,), LIFE)
 
 
 class SlowToRenew(InitialTickets):
@@ -173,18 +173,18 @@ def own_realm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Realm]:
 def test_a_new_key_of_the_realm_itself_is_not_noticed_by_any_job(own_realm: Realm) -> None:
     """krbtgt gets a new key and the old one is removed at once: every TGT of ours is worthless from then on."""
     able = Impersonation(Exchange(KIND.principal, KIND.keytab(own_realm)), KRB_REALM, DELEGATION_TARGETS, FakeGuard())
-    able.tickets("alice", (LOGIN,), LIFE)
+    able.tickets("alice", 20001, (LOGIN,), LIFE)
     own_realm.kdc.kadmin(f"cpw -randkey krbtgt/{KRB_REALM}")
-    assert able.tickets("alice", (LOGIN,), LIFE)
+    assert able.tickets("alice", 20001, (LOGIN,), LIFE)
 
 
 def test_a_locked_bridge_is_our_outage_and_nobody_elses_refusal(here: Realm, later: Later) -> None:
     able = KIND.impersonation(here)
     here.kdc.modprinc(KIND.service, "-allow_tix")
     with pytest.raises(BridgeError, match=r"kerberos\.bridge_credential"):
-        able.tickets("alice", (LOGIN,), LIFE)
+        able.tickets("alice", 20001, (LOGIN,), LIFE)
     here.kdc.modprinc(KIND.service, "+allow_tix")
-    assert able.tickets("alice", (LOGIN,), LIFE)
+    assert able.tickets("alice", 20001, (LOGIN,), LIFE)
 
 
 def _initial_tickets(realm: Realm, before: str) -> int:

@@ -119,7 +119,7 @@ def test_our_code_gives_no_bundle_but_with_both_rights(
     able = KINDS[kind].impersonation(here, (*DELEGATION_TARGETS, UNLISTED, KRBTGT))
     before = len(here.log("krb5kdc"))
     given: list[TicketBundle] = []
-    assert _code(lambda: given.append(able.tickets(account, (target,), 600))) == code
+    assert _code(lambda: given.append(able.tickets(account, 20001, (target,), 600))) == code
     wanted = (f"{account}@{REALM_NAME}", f"{target}@{REALM_NAME}")
     assert [(one.client, one.server) for made in given for one in made.tickets] == ([] if code else [wanted])
     assert bool(_issued(here, before, target)) == (code is None)
@@ -129,7 +129,7 @@ def test_our_code_gives_no_bundle_but_with_both_rights(
 @pytest.mark.parametrize("kind", ["matrix-self", "matrix-proxy", "matrix-none"])
 def test_one_refused_target_takes_the_whole_bundle_with_it(here: Realm, kind: str) -> None:
     with pytest.raises(BridgeError, match=r"kerberos\.not_delegable"):
-        KINDS[kind].impersonation(here).tickets("matrix-ordinary", DELEGATION_TARGETS, 600)
+        KINDS[kind].impersonation(here).tickets("matrix-ordinary", 20001, DELEGATION_TARGETS, 600)
 
 
 @pytest.mark.threat("T18")
@@ -150,24 +150,24 @@ def test_a_service_that_requires_preauthentication_is_named_as_the_reason(here: 
     here.kdc.modprinc(LOGIN, "+requires_preauth")
     try:
         with pytest.raises(BridgeError, match=r"kerberos\.target_preauth"):
-            kind.impersonation(here).tickets("matrix-ordinary", (LOGIN,), 600)
+            kind.impersonation(here).tickets("matrix-ordinary", 20001, (LOGIN,), 600)
     finally:
         here.kdc.modprinc(LOGIN, "-requires_preauth")
-    kind.impersonation(here).tickets("matrix-ordinary", (LOGIN,), 600)
+    kind.impersonation(here).tickets("matrix-ordinary", 20001, (LOGIN,), 600)
 
 
 def test_a_right_that_is_taken_away_is_gone_at_once_and_comes_back(here: Realm) -> None:
     kind = KINDS["matrix-both"]
     able = kind.impersonation(here)
-    able.tickets("matrix-ordinary", (LOGIN,), 600)
+    able.tickets("matrix-ordinary", 20001, (LOGIN,), 600)
     here.kdc.set_delegation_targets(kind.service, [MDS1])
     try:
         with pytest.raises(BridgeError, match=r"kerberos\.not_delegable"):
-            able.tickets("matrix-ordinary", (LOGIN,), 600)
-        able.tickets("matrix-ordinary", (MDS1,), 600)
+            able.tickets("matrix-ordinary", 20001, (LOGIN,), 600)
+        able.tickets("matrix-ordinary", 20001, (MDS1,), 600)
     finally:
         here.kdc.set_delegation_targets(kind.service, DELEGATION_TARGETS)
-    able.tickets("matrix-ordinary", (LOGIN,), 600)
+    able.tickets("matrix-ordinary", 20001, (LOGIN,), 600)
 
 
 def _code(call: Callable[[], object]) -> str | None:

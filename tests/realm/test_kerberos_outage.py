@@ -66,7 +66,7 @@ def bridge(
 def code(able: Impersonation) -> str | None:
     """What a request comes to."""
     try:
-        able.tickets("alice", (LOGIN,), 600)
+        able.tickets("alice", 20001, (LOGIN,), 600)
     except BridgeError as error:
         return error.code
     return None
@@ -119,7 +119,7 @@ def test_a_dead_first_kdc_loses_no_wide_bundle_either(
         order = ordered(here, tmp_path, monkeypatch, (dead, LIVING))
         exchange = Exchange(WIDE.principal, WIDE.keytab(here), order=order)
         able, began = Impersonation(exchange, REALM_NAME, MANY, FakeGuard()), time.monotonic()
-        assert len(able.tickets("alice", MANY, 600).tickets) == len(MANY)
+        assert len(able.tickets("alice", 20001, MANY, 600).tickets) == len(MANY)
         assert time.monotonic() - began < BOUND_SECONDS
 
 
@@ -236,7 +236,7 @@ def test_a_refusal_does_not_count_as_silence(here: Realm) -> None:
     able = bridge(here, breaker=Breaker(silences=1, pause_seconds=60))
     for _ in range(3):
         with pytest.raises(BridgeError, match=r"kerberos\.client_revoked"):
-            able.tickets("carol", (LOGIN,), 600)
+            able.tickets("carol", 20001, (LOGIN,), 600)
     assert code(able) is None
 
 

@@ -36,7 +36,7 @@ from tests.fakes import FakeGuard
 principal, keytab = "{KIND.principal}", "{KIND.path}"
 able = Impersonation(Exchange(principal, keytab), "{REALM_NAME}", ["{LOGIN}"], FakeGuard())
 try:
-    print("tickets", able.tickets("alice", ["{LOGIN}"], 600).principal)
+    print("tickets", able.tickets("alice", 20001, ["{LOGIN}"], 600).principal)
 except BridgeError as error:
     print("tickets", error.code, error.status, error.retryable)
 engine = open_database("sqlite:////var/lib/realm/skewed.sqlite3")
@@ -103,11 +103,11 @@ def test_a_kdc_with_the_wrong_time_is_told_apart_from_one_that_is_down(
         able = Impersonation(
             Exchange(PRINCIPAL, str(own.host("bridge").path(BRIDGE_KEYTAB))), REALM_NAME, [LOGIN], FakeGuard()
         )
-        assert able.tickets("alice", [LOGIN], 600)
+        assert able.tickets("alice", 20001, [LOGIN], 600)
         own.stop_service("krb5kdc")
         own.start_service(replace(KRB5KDC, argv=("/usr/bin/faketime", "-f", moved, *KRB5KDC.argv)))
         with pytest.raises(Outage, match=r"kerberos\.clock_skew"):
-            able.tickets("alice", [LOGIN], 600)
+            able.tickets("alice", 20001, [LOGIN], 600)
         own.stop_service("krb5kdc")
         own.start_service(KRB5KDC)
-        assert able.tickets("alice", [LOGIN], 600)
+        assert able.tickets("alice", 20001, [LOGIN], 600)

@@ -156,7 +156,7 @@ def test_a_service_that_is_not_listed_is_out_of_reach_with_and_without_a_kdc(sid
 def test_twenty_four_services_come_in_one_bundle_and_each_takes_its_ticket(side: BridgeSide) -> None:
     realm = side.realm
     with made(realm, [WIDE], dict.fromkeys(MANY, ("-requires_preauth",))):
-        bundle = WIDE.impersonation(realm, MANY).tickets("alice", MANY, 600)
+        bundle = WIDE.impersonation(realm, MANY).tickets("alice", 20001, MANY, 600)
         realm.kdc.ktadd(MANY, realm.host("mds1"), "/var/lib/realm/many.keytab")
         realm.stop_service("krb5kdc")
         try:

@@ -125,7 +125,7 @@ class Soak:
         self.figures.add(contexts=self._contexts_each * AT_ONCE, bundles=AT_ONCE)
 
     def _credential(self, held: ExitStack, name: str) -> gssapi.Credentials:
-        bundle = self._able.tickets(name, DELEGATION_TARGETS[:1], LIFE_SECONDS)
+        bundle = self._able.tickets(name, 20001, DELEGATION_TARGETS[:1], LIFE_SECONDS)
         if {bundle.principal, *(ticket.client for ticket in bundle.tickets)} != {f"{name}@{KRB_REALM}"}:
             self._is_wrong(name, bundle.principal)
         return held.enter_context(hold(bundle))
@@ -138,13 +138,13 @@ class Soak:
 
     def _refused(self, name: str) -> None:
         with contextlib.suppress(BridgeError):
-            self._able.tickets(name, (LOGIN, UNLISTED), LIFE_SECONDS)
+            self._able.tickets(name, 20001, (LOGIN, UNLISTED), LIFE_SECONDS)
             self._is_wrong(name, "a service that is on no list")
         self.figures.add(refused=1)
 
     def _cancelled(self, name: str) -> None:
         try:
-            bundle = self._hasty.tickets(name, (LOGIN,), LIFE_SECONDS)
+            bundle = self._hasty.tickets(name, 20001, (LOGIN,), LIFE_SECONDS)
         except BridgeError:
             self.figures.add(cancelled=1)
             return

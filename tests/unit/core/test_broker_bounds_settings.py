@@ -42,9 +42,9 @@ def test_without_any_setting_the_guard_knows_the_usual_ways_to_root(
     guard = kerberos_side.guard_of(broker())
     if refused:
         with pytest.raises(PolicyRefused, match=r"kerberos\.account_denied"):
-            guard.require_ordinary("alice")
+            guard.require_ordinary("alice", account.uid)
     else:
-        guard.require_ordinary("alice")
+        guard.require_ordinary("alice", account.uid)
 
 
 @pytest.mark.threat("T18")
