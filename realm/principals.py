@@ -48,8 +48,9 @@ PRINCIPALS: tuple[Principal, ...] = (
     *(Principal(f"host/{host.fqdn}", _NEVER) for host in HOSTS),
     *(Principal(name, _NEVER) for name in MDS),
     Principal(BRIDGE_HTTP, _NEVER),
-    # Non-renewable, so that no proxied ticket outlives the bridge's own short one.
-    Principal(BRIDGE, ("+ok_to_auth_as_delegate", "-allow_renewable")),
+    # Non-renewable, so that no proxied ticket outlives the bridge's own, and that is short by the KDC's word too: no
+    # limits of the shipped policies give tickets for longer.
+    Principal(BRIDGE, ("+ok_to_auth_as_delegate", "-allow_renewable", "-maxlife 3h")),
 )
 
 KEYTABS: tuple[Keytab, ...] = (

@@ -139,18 +139,25 @@ class FakeDirectory:
 
 
 class FakeAcceptor:
-    """``ticketing.NegotiateAcceptor``: the token is the principal's name in clear, made for whatever is asked of it."""
+    """``ticketing.NegotiateAcceptor``: the token is the principal's name in clear, made for whatever is asked of it.
+
+    With ``#`` behind the name it is made for the binding whose hex follows, or for none where nothing does.
+    """
 
     def __init__(self) -> None:
         self.bindings: list[bytes | None] = []
 
-    def accept_header(self, value: str, binding: bytes | None = None) -> Negotiated:
+    def accept_header(self, value: str, binding: bytes | None = None, *, demanded: bool = True) -> Negotiated:
         """See NegotiateAcceptor."""
         self.bindings.append(binding)
         scheme, _, principal = value.partition(" ")
         if scheme != "Negotiate" or "@" not in principal:
             raise TokenRefused("negotiate.refused", "The request does not prove who sent it.", "Send a token.")
-        return Negotiated(principal, b"reply to " + principal.encode())
+        name, given, made_for = principal.partition("#")
+        bound = binding is not None and (not given or made_for == binding.hex())
+        if binding is not None and not bound and (made_for or demanded):
+            raise PolicyRefused("negotiate.unbound", "The token was made for something else.", "Make another.")
+        return Negotiated(name, b"reply to " + name.encode(), bound)
 
 
 class FakeSignIn:

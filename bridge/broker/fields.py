@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
-from bridge.errors import Defect
+from bridge.broker.incoming import DATA
+from bridge.errors import Defect, RequestRefused
 
 
 def texts(request: Mapping[str, Any], *names: str) -> list[str]:
@@ -42,6 +44,36 @@ def flag(request: Mapping[str, Any], name: str) -> bool:
     return value
 
 
+def files(request: Mapping[str, Any]) -> Mapping[str, str]:
+    """Return the bundle in the frame's data; raises RequestRefused ``policy.files`` for what is no object of texts."""
+    data = request.get(DATA)
+    if not isinstance(data, bytes):
+        raise malformed()
+    try:
+        found: Mapping[str, str] = json.loads(data.decode("utf-8", errors="strict"), object_pairs_hook=_once)
+    except (ValueError, RecursionError) as error:
+        raise _no_files() from error
+    if type(found) is not dict or not all(type(text) is str for text in found.values()):
+        raise _no_files()
+    return found
+
+
 def malformed() -> Defect:
     """The answer to a request that is not what web would send."""
     return Defect("broker.malformed", "Web sent the broker a request that it can't read.", "Update both.")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A path that is there twice could be read as the one by people, and as the other by us."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is there twice")
+    return found
+
+
+def _no_files() -> RequestRefused:
+    return RequestRefused(
+        "policy.files",
+        "The files of the bundle can not be read.",
+        "Send a JSON object that has each file's path once, and its text.",
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from bridge.active import ActivePolicy
 from bridge.audit.ledger import Ledger
@@ -17,6 +17,7 @@ from bridge.kerberos.kdcs import KdcOrder
 from bridge.kerberos.probe import probing
 from bridge.policy.directory import NssDirectory
 from bridge.settings import Broker, read_krb5_conf_first
+from bridge.ticketing import Use
 
 
 def exchange_of(broker: Broker) -> Exchange:
@@ -52,6 +53,24 @@ def self_test_of(broker: Broker, exchange: Exchange, policies: ActivePolicy, led
     return SelfTest(
         lambda: probing(exchange.principal, str(broker.keytab)), exchange.kdc_ahead_seconds, expectations, ledger
     )
+
+
+GIVES_TICKETS: Final = frozenset({"admit", "tickets", "node_tickets"})
+"""What the broker is asked for tickets by."""
+
+
+def bounded(handlers: Mapping[str, Handler], self_test: SelfTest) -> Mapping[str, Handler]:
+    """Give no tickets while the KDC gives the bridge too much, except those that end a run (T22)."""
+
+    def behind(handler: Handler) -> Handler:
+        def asked(request: Mapping[str, Any], peer: Peer) -> Answer:
+            if request.get("use") != Use.END:
+                self_test.require_bounds()
+            return handler(request, peer)
+
+        return asked
+
+    return {name: behind(one) if name in GIVES_TICKETS else one for name, one in handlers.items()}
 
 
 def ping_of(self_test: SelfTest) -> Handler:

@@ -19,7 +19,7 @@ from bridge.admission import Admission
 from bridge.audit.log import Writer
 from bridge.broker.callers_desk import CallersDesk
 from bridge.broker.desk import Desk
-from bridge.broker.kerberos_side import exchange_of, guard_of, ping_of, self_test_of
+from bridge.broker.kerberos_side import bounded, exchange_of, guard_of, ping_of, self_test_of
 from bridge.broker.keyevents import RecordedKeyEvents
 from bridge.broker.listed import ListedTargets
 from bridge.broker.people_desk import PeopleDesk
@@ -66,24 +66,25 @@ log = structlog.get_logger()
 
 
 def serve(settings: Settings, listener: socket.socket) -> None:
-    """Answer web until SIGTERM. SIGHUP reads the policies again; a bad set changes nothing."""
+    """Answer web until SIGTERM. SIGHUP reads the policies again, where a bad set changes nothing, and asks the KDC."""
     os.umask(0o007)
     book = _book(settings)
     policies = ActivePolicy(settings.policies, book.register, book.ledger, _now)
     exchange = exchange_of(settings.broker)
     self_test = self_test_of(settings.broker, exchange, policies, book.ledger)
-    handlers = {**_handlers(settings, book, policies, exchange), "ping": ping_of(self_test)}
+    handlers = {**bounded(_handlers(settings, book, policies, exchange), self_test), "ping": ping_of(self_test)}
     server = BrokerServer(listener, _allowed_uids(settings.broker.web_user), handlers)
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGHUP:
             policies.reload()
+            self_test.look_again()
         else:
             server.stop()
 
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)
-    threading.Thread(target=self_test.run, name="self-test", daemon=True).start()
+    threading.Thread(target=self_test.keep, name="self-test", daemon=True).start()
     log.info("broker.ready", bundle=_bundle_at_start(policies))
     server.serve_forever()
 
@@ -185,6 +186,7 @@ def _people(settings: Settings, policies: ActivePolicy, book: _Book, callers: Ca
         consenting=ConsentDesk(book.register, acts, policies.account_rules, directory, issuers, _now),
         killing=KillDesk(book.register, acts, issuers, _now),
         adopting=AdoptionDesk(book.register, acts),
+        acts=acts,
     )
 
 

@@ -10,11 +10,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
+from bridge.audit.record import RecordType
 from bridge.broker.answering import answered
+from bridge.broker.bound import binding_of
 from bridge.broker.fields import malformed, numbers, optional_number, optional_text, texts
 from bridge.broker.peer import Peer
 from bridge.broker.server import Answer, Handler
+from bridge.errors import PolicyRefused
 from bridge.model import KillScope
+from bridge.people.acts import Acts
 from bridge.people.adopting import AdoptionDesk
 from bridge.people.callers import Caller, Callers
 from bridge.people.consenting import ConsentAct, ConsentDesk
@@ -36,6 +40,8 @@ class PeopleDesk:
     consenting: ConsentDesk
     killing: KillDesk
     adopting: AdoptionDesk
+    acts: Acts
+    """For what no desk gets to see."""
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return what the broker's server answers, by name of the operation."""
@@ -69,7 +75,12 @@ class PeopleDesk:
         authorization = optional_text(request, "authorization")
         if authorization is None:
             return self.callers.by_socket(peer.uid, *texts(request, "operator"))
-        return self.callers.by_authorization(authorization)
+        try:
+            return self.callers.by_authorization(authorization, binding_of(request))
+        except PolicyRefused:
+            # Somebody spends a ticket on what it was not made for. Whose it is can't be read from it any more.
+            with self.acts.refusals(RecordType.ACCESS, str(request.get("op")), "unknown"):
+                raise
 
     @staticmethod
     def _whoami(request: Mapping[str, Any], caller: Caller) -> Mapping[str, Any]:

@@ -11,19 +11,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from bridge.broker.answering import answered
-from bridge.broker.fields import flag, malformed, numbers, optional_text, texts
+from bridge.broker.fields import files, flag, numbers, optional_text, texts
 from bridge.broker.incoming import DATA
 from bridge.broker.peer import Peer
 from bridge.broker.people_desk import plain
 from bridge.broker.server import Answer, Handler
-from bridge.errors import RequestRefused
 from bridge.people.activating import ActivationDesk
 from bridge.people.caller import Caller
 from bridge.people.policies import PolicyDesk
 from bridge.people.policy_reading import PolicyReading
 from bridge.people.repeating import Repeats
 
-Files = Mapping[str, str]
 Result = Mapping[str, Any]
 Act = Callable[[Mapping[str, Any], Caller], Result]
 
@@ -77,11 +75,11 @@ class PolicyOps:
     def _propose(self, request: Mapping[str, Any], caller: Caller) -> Result:
         (title,) = texts(request, "title")
         base = optional_text(request, "base_hash")
-        return {"proposal": self.proposing.propose(caller, title, _files(request), base)}
+        return {"proposal": self.proposing.propose(caller, title, files(request), base)}
 
     def _rewrite(self, request: Mapping[str, Any], caller: Caller) -> Result:
         named, base = _named(request), optional_text(request, "base_hash")
-        return {"proposal": self.proposing.rewrite(caller, *named, _files(request), base)}
+        return {"proposal": self.proposing.rewrite(caller, *named, files(request), base)}
 
     def _submit(self, request: Mapping[str, Any], caller: Caller) -> Result:
         base = optional_text(request, "base_hash")
@@ -104,9 +102,9 @@ class PolicyOps:
 
     def _break_glass(self, request: Mapping[str, Any], caller: Caller) -> Result:
         (reason,), (minutes,) = texts(request, "reason"), numbers(request, "minutes")
-        files = _files(request) if request.get(DATA) else None
+        given = files(request) if request.get(DATA) else None
         to_hash = optional_text(request, "content_hash")
-        asked = self.activating.break_glass(caller, minutes, reason, to_hash=to_hash, files=files)
+        asked = self.activating.break_glass(caller, minutes, reason, to_hash=to_hash, files=given)
         return {"activation": asked}
 
     def _confirm(self, request: Mapping[str, Any], caller: Caller) -> Result:
@@ -140,33 +138,3 @@ class PolicyOps:
 def _named(request: Mapping[str, Any]) -> tuple[str, int]:
     """The proposal, and the version of it that the caller has read."""
     return texts(request, "proposal_id")[0], numbers(request, "version")[0]
-
-
-def _files(request: Mapping[str, Any]) -> Files:
-    """The bundle in the frame's data; raises RequestRefused ``policy.files`` for what is no object of texts."""
-    data = request.get(DATA)
-    if not isinstance(data, bytes):
-        raise malformed()
-    try:
-        files = json.loads(data.decode("utf-8", errors="strict"), object_pairs_hook=_once)
-    except (ValueError, RecursionError) as error:
-        raise _no_files() from error
-    if type(files) is not dict or not all(type(text) is str for text in files.values()):
-        raise _no_files()
-    return files
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A path that is there twice could be read as the one by people, and as the other by us."""
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name is there twice")
-    return found
-
-
-def _no_files() -> RequestRefused:
-    return RequestRefused(
-        "policy.files",
-        "The files of the bundle can not be read.",
-        "Send a JSON object that has each file's path once, and its text.",
-    )

@@ -1,7 +1,8 @@
 """Asks the KDC, before jobs do, what it would let the bridge have: too little stops jobs, too much stops the bridge.
 
 The lists that bound a stolen keytab stand at the KDC, where a slip of the hand is not seen from here. So the broker
-tries what must be refused, and is not ready while the KDC would give it (T22), nor while the clocks differ (T25).
+tries what must be refused, and is not ready while the KDC would give it (T22), nor while the clocks differ (T25). As
+long as the KDC gives too much nobody gets tickets through the bridge either, whoever asks it in spite of that.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ AWAY_SECONDS: Final = 1.0
 """How old one may be for which the KDC could not even be asked."""
 MOST_SKEW_SECONDS: Final = 60.0
 """Kerberos itself bears 300 s; tickets of minutes do not."""
+FIRST_SECONDS: Final = 10.0
+"""How long whoever wants tickets waits for the first result; it covers a KDC that does not answer."""
 
 
 class Questions(Protocol):
@@ -55,6 +58,11 @@ class Expectations:
     """A person in whose name one ticket is got and dropped, where the site has named somebody."""
 
 
+_TOO_MUCH: Final = "selftest.too_much"
+_TOO_LITTLE: Final = "selftest.too_little"
+"""Told only after everything that must be refused was."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Result:
     good_until: float
@@ -79,7 +87,11 @@ class SelfTest:
         self._ledger = ledger
         self._clock = clock
         self._running = threading.Lock()
+        self._known = threading.Event()
+        self._again = threading.Event()
         self._last: _Result | None = None
+        self._excess: BridgeError | None = None
+        """That the KDC gives too much, until a test has shown that it does not any more."""
 
     def ready(self) -> None:
         """Return where the last result is good; raises Outage or Defect ``selftest.*``, or what stopped the run.
@@ -91,20 +103,44 @@ class SelfTest:
             self.run()
             last = self._last
         if last is None:
-            raise Outage(
-                "selftest.pending",
-                "The broker has not yet tried what its KDC lets it do.",
-                "Wait a few seconds; if it lasts, look at the ci-bridge-broker service.",
-            )
+            raise _pending()
         if last.failure is not None:
             raise _again(last.failure)
+
+    def require_bounds(self) -> None:
+        """Return unless the KDC gives too much; raises Defect ``selftest.too_much``, Outage ``selftest.pending``.
+
+        Whatever else is wrong stops only those whom it concerns, when they ask the KDC themselves.
+        """
+        if not self._known.wait(FIRST_SECONDS):
+            raise _pending()
+        excess = self._excess
+        if excess is not None:
+            raise _again(excess)
+
+    def keep(self) -> None:
+        """Run now, whenever the result is too old, and when told to; for a thread that ends with the process."""
+        while True:
+            self._again.clear()
+            self.run()
+            last = self._last
+            left = AWAY_SECONDS if last is None else last.good_until - self._clock()
+            self._again.wait(max(left, AWAY_SECONDS))
+
+    def look_again(self) -> None:
+        """Have ``keep`` run at once: somebody says that something has changed."""
+        self._again.set()
 
     def run(self) -> None:
         """Ask everything once and keep the result; does nothing while another thread does so."""
         if not self._running.acquire(blocking=False):
             return
         try:
-            self._last = self._result()
+            last = self._result()
+            if last.failure is None or last.failure.code in (_TOO_MUCH, _TOO_LITTLE):
+                self._excess = last.failure if last.failure and last.failure.code == _TOO_MUCH else None
+            self._last = last
+            self._known.set()
         finally:
             self._running.release()
 
@@ -151,6 +187,14 @@ def _again(failure: BridgeError) -> BridgeError:
     return type(failure)(failure.code, failure.title, failure.remedy, **failure.context)
 
 
+def _pending() -> Outage:
+    return Outage(
+        "selftest.pending",
+        "The broker has not yet tried what its KDC lets it do.",
+        "Wait a few seconds; if it lasts, look at the ci-bridge-broker service.",
+    )
+
+
 def _require_time(ahead: float) -> None:
     if abs(ahead) > MOST_SKEW_SECONDS:
         raise Outage(
@@ -167,7 +211,7 @@ def _require_refusals(questions: Questions, expected: Expectations) -> None:
         given += [person for target in expected.listed[:1] if questions.act_as(person, target) is Reply.GIVEN]
     if given:
         raise Defect(
-            "selftest.too_much",
+            _TOO_MUCH,
             "The KDC would give the bridge tickets that it must never have.",
             "Correct krbAllowedToDelegateTo and allow_forwardable at the KDC; ci-bridge doctor kerberos says which.",
             given=tuple(given),
@@ -181,7 +225,7 @@ def _require_services(questions: Questions, expected: Expectations) -> None:
         missing += [expected.witness] if reply is not Reply.GIVEN else []
     if missing:
         raise Outage(
-            "selftest.too_little",
+            _TOO_LITTLE,
             "The KDC refuses the bridge tickets that jobs need.",
             "Correct the bridge's principal at the KDC; ci-bridge doctor kerberos says what it lacks.",
             missing=tuple(missing),

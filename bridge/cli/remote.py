@@ -25,6 +25,7 @@ from bridge.kerberos.initiating import Initiator, Proof
 from bridge.oidc.https import Answer, Conversation, TooLarge, trusting
 from bridge.oidc.strict_json import AmbiguousJson, loads_object
 from bridge.settings import ClientSettings
+from runner.binding import request_binding
 
 T = TypeVar("T")
 
@@ -68,10 +69,11 @@ Server = Annotated[
 class Remote:
     """The bridge at one address; each call is one request on a connection of its own."""
 
-    def __init__(self, server: str, ca_file: Path, begin: Callable[[], Proof]) -> None:
+    def __init__(self, server: str, ca_file: Path, begin: Callable[[bytes], Proof]) -> None:
         """``server`` is ``https://host[:port]``; ``ca_file`` (PEM) has the only CAs trusted for it.
 
-        ``begin`` gives a fresh proof of who calls. Raises RequestRefused ``remote.ca_file``.
+        ``begin`` gives a fresh proof of who calls, bound to the request (``runner.binding``) where it can be. Raises
+        RequestRefused ``remote.ca_file``.
         """
         self.server = server
         self._begin = begin
@@ -87,11 +89,11 @@ class Remote:
 
     def get(self, path: str) -> dict[str, Any]:
         """Return what is at ``path``, such as ``/v1/me``; raises what the bridge answers, and as ``post`` does."""
-        return self._ask(lambda talk, headers: talk.get(self.server + path, headers))
+        return self._document(self._get(path))
 
     def get_bytes(self, path: str) -> bytes:
         """Return the bytes at ``path``; raises as ``get`` does."""
-        return self._answer(lambda talk, headers: talk.get(self.server + path, headers)).body
+        return self._get(path).body
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer to ``body``, sent as JSON.
@@ -104,16 +106,18 @@ class Remote:
     def change(self, method: str, path: str, body: Mapping[str, Any], *, version: int | None = None) -> dict[str, Any]:
         """As ``post``; with ``version``, only what is still as it was read is changed (If-Match, RFC 9110 13.1.1)."""
         match = {} if version is None else {"If-Match": f'"{version}"'}
-        content = json.dumps(body).encode("ascii")
-        return self._ask(lambda talk, headers: talk.send_json(method, self.server + path, content, headers | match))
+        content, binding = json.dumps(body).encode("ascii"), request_binding(method, path, version, body)
+        return self._ask(
+            lambda talk, headers: talk.send_json(method, self.server + path, content, headers | match), binding
+        )
 
     def create(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """As ``post``; asked once more where no answer came, with a key by which it is done once all the same."""
         key = {"Idempotency-Key": str(uuid.uuid4())}
-        content = json.dumps(body).encode("ascii")
+        content, binding = json.dumps(body).encode("ascii"), request_binding("POST", path, None, body)
 
         def ask() -> dict[str, Any]:
-            return self._ask(lambda talk, headers: talk.post_json(self.server + path, content, headers | key))
+            return self._ask(lambda talk, headers: talk.post_json(self.server + path, content, headers | key), binding)
 
         try:
             return ask()
@@ -122,11 +126,15 @@ class Remote:
                 raise
             return ask()
 
-    def _ask(self, request: Callable[[Conversation, dict[str, str]], Answer]) -> dict[str, Any]:
-        return self._document(self._answer(request))
+    def _get(self, path: str) -> Answer:
+        binding = request_binding("GET", path, None, {})
+        return self._answer(lambda talk, headers: talk.get(self.server + path, headers), binding)
 
-    def _answer(self, request: Callable[[Conversation, dict[str, str]], Answer]) -> Answer:
-        proof = self._begin()
+    def _ask(self, request: Callable[[Conversation, dict[str, str]], Answer], binding: bytes) -> dict[str, Any]:
+        return self._document(self._answer(request, binding))
+
+    def _answer(self, request: Callable[[Conversation, dict[str, str]], Answer], binding: bytes) -> Answer:
+        proof = self._begin(binding)
         try:
             with Conversation(
                 self._trust, seconds=TOTAL_SECONDS, most_bytes=MAX_ANSWER_BYTES, wait_seconds=WAIT_SECONDS
@@ -204,7 +212,7 @@ def connect(settings: ClientSettings) -> Remote:
     """Return the bridge as the client settings say, asked with the API token of a file, else the person's ticket."""
     if settings.token_file is not None:
         proof = TokenProof(f"Bearer {_token(settings.token_file)}")
-        return Remote(settings.server, settings.ca_file, lambda: proof)
+        return Remote(settings.server, settings.ca_file, lambda _binding: proof)
     host = urlsplit(settings.server).hostname or ""
     return Remote(settings.server, settings.ca_file, Initiator(host, settings.realm).begin)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import gssapi
+from gssapi.raw import ChannelBindings
 from gssapi.raw.misc import GSSError
 
 from bridge.errors import BridgeError, Defect, Outage, RequestRefused
@@ -89,18 +90,19 @@ class Initiator:
         self._realm = realm
         self._deadline = deadline or Deadline()
 
-    def begin(self) -> Exchange:
-        """Return a fresh token and what checks its answer.
+    def begin(self, binding: bytes | None = None) -> Exchange:
+        """Return a fresh token and what checks its answer; with ``binding`` it is for that request and no other.
 
         Raises RequestRefused ``kerberos.no_ticket``, ``kerberos.server_unknown``, ``kerberos.target_malformed``,
         Outage ``kerberos.kdc_unreachable``, ``kerberos.clock_skew``, ``kerberos.failed``.
         """
         try:
-            return self._deadline.run(self._begin)
+            return self._deadline.run(lambda: self._begin(binding))
         except Late as late:
             raise _no_kdc(str(late)) from None
 
-    def _begin(self) -> Exchange:
+    def _begin(self, binding: bytes | None) -> Exchange:
+        bindings = None if binding is None else ChannelBindings(application_data=binding)
         try:
             credential = gssapi.Credentials(name=None, lifetime=None, mechs=[_KRB5], usage="initiate", store=None)
             context = gssapi.SecurityContext(
@@ -109,7 +111,7 @@ class Initiator:
                 lifetime=None,
                 flags=_FLAGS,
                 mech=_KRB5,
-                channel_bindings=None,
+                channel_bindings=bindings,
                 usage="initiate",
             )
             # python-gssapi otherwise keeps an error back as long as there is a token that tells the other side of it.

@@ -31,13 +31,18 @@ class Negotiated:
 
     principal: str
     reply: bytes = field(repr=False)
+    bound: bool = False
+    """Whether the token was made for the request that was named, and for no other."""
 
 
 class NegotiateAcceptor(Protocol):
     """Says who made an HTTP Negotiate token."""
 
-    def accept_header(self, value: str, binding: bytes | None = None) -> Negotiated:
-        """Return the principal and our reply, for a token made for ``binding``; raises TokenRefused ``negotiate.*``."""
+    def accept_header(self, value: str, binding: bytes | None = None, *, demanded: bool = True) -> Negotiated:
+        """Return the principal and our reply, for a token made for ``binding``; raises TokenRefused ``negotiate.*``.
+
+        Where that is not ``demanded``, a token that was made for no request in particular passes, too.
+        """
         ...
 
 
@@ -54,31 +59,32 @@ class Acceptor:
         self._store: dict[str | bytes, str | bytes] = {"keytab": f"FILE:{keytab}", "rcache": f"file2:{replay_cache}"}
         self._deadline = deadline or Deadline()
 
-    def accept_header(self, value: str, binding: bytes | None = None) -> Negotiated:
+    def accept_header(self, value: str, binding: bytes | None = None, *, demanded: bool = True) -> Negotiated:
         """Accept the value of an ``Authorization`` header; raises as ``accept`` does."""
         scheme, _, text = value.partition(" ")
         if scheme.lower() != "negotiate" or not 0 < len(text) <= _MAX_TEXT:
             raise _refused("negotiate.malformed", "not a Negotiate header of allowed length")
         try:
-            return self.accept(base64.b64decode(text, validate=True), binding)
+            return self.accept(base64.b64decode(text, validate=True), binding, demanded=demanded)
         except ValueError:
             raise _refused("negotiate.malformed", "not base64") from None
 
-    def accept(self, token: bytes, binding: bytes | None = None) -> Negotiated:
+    def accept(self, token: bytes, binding: bytes | None = None, *, demanded: bool = True) -> Negotiated:
         """Accept one token; raises TokenRefused ``negotiate.*``, or Outage where our own keytab fails.
 
         With ``binding`` the token must carry exactly this as application data of its channel bindings (RFC 2744,
         section 3.11), else PolicyRefused ``negotiate.unbound``: it was made for one request, and whoever carries it
-        can't spend it on another.
+        can't spend it on another. Where it is not ``demanded``, one without any passes as not bound; one that was made
+        for something else never does.
         """
         if not 0 < len(token) <= MAX_TOKEN_BYTES:
             raise _refused("negotiate.malformed", "length")
         try:
-            return self._deadline.run(lambda: self._step(token, binding))
+            return self._deadline.run(lambda: self._step(token, binding, demanded=demanded))
         except Late as late:
             raise _our_side(str(late)) from None
 
-    def _step(self, token: bytes, binding: bytes | None) -> Negotiated:
+    def _step(self, token: bytes, binding: bytes | None, *, demanded: bool) -> Negotiated:
         bindings = None if binding is None else ChannelBindings(application_data=binding)
         context = gssapi.SecurityContext(creds=self._credential(), channel_bindings=bindings, usage="accept")
         # python-gssapi otherwise keeps an error back as long as there is a token that tells the other side of it.
@@ -94,9 +100,10 @@ class Acceptor:
         if not context.complete:
             raise _refused("negotiate.multi_leg", "the token needs a second leg")
         # Without bindings from the initiator MIT's acceptor is content, and only does not set the flag.
-        if binding is not None and gssapi.RequirementFlag.channel_bound not in context.actual_flags:
+        bound = binding is not None and gssapi.RequirementFlag.channel_bound in context.actual_flags
+        if binding is not None and demanded and not bound:
             raise _unbound()
-        return Negotiated(self._initiator(context), reply or b"")
+        return Negotiated(self._initiator(context), reply or b"", bound)
 
     def _initiator(self, context: gssapi.SecurityContext) -> str:
         name = str(context.initiator_name)
@@ -132,7 +139,7 @@ def _unbound() -> BridgeError:
     return PolicyRefused(
         "negotiate.unbound",
         "The Kerberos token was not made for this request.",
-        "Bring the node's programs and the bridge to the same release; if they are, look into who came between.",
+        "Bring both sides to the same release of the bridge; if they are, look into who came between.",
     )
 
 

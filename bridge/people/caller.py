@@ -46,6 +46,8 @@ class Caller:
     """Of the identity provider that vouched for them, now or when the session began."""
     token_id: str | None = None
     """Of the API token, or of the session."""
+    bound: bool = False
+    """Whether a Kerberos ticket was shown that speaks for this very request and no other."""
     renewed: str | None = field(default=None, repr=False)
     """The session's next token, for the answer."""
 
@@ -96,6 +98,20 @@ class Caller:
                 "caller.no_ticket",
                 "This decides who can become you, and needs a Kerberos ticket with each step.",
                 "Run kinit as yourself, then begin again with HTTP Negotiate, without the console's session.",
+                principal=self.principal,
+                method=self.method.value,
+            )
+
+    def require_bound(self) -> None:
+        """Pass for a ticket that was made for this very request, and for root here; raises PolicyRefused.
+
+        Everything else could be spent by whoever took web on another request than its owner's: ``caller.not_bound``.
+        """
+        if not self.bound and not self.is_local:
+            raise PolicyRefused(
+                "caller.not_bound",
+                "This needs a Kerberos ticket that was made for this very request.",
+                "Run kinit, then do it with the command ci-bridge; no browser and no other program makes such a one.",
                 principal=self.principal,
                 method=self.method.value,
             )

@@ -51,11 +51,12 @@ class Callers:
     sessions: Sessions | None = None
     people: PeopleVerifier | None = None
 
-    def by_authorization(self, authorization: str) -> Caller:
+    def by_authorization(self, authorization: str, binding: bytes | None = None) -> Caller:
         """Return who made the value of an ``Authorization`` header; ``Session`` is what web makes of its cookie.
 
-        Raises TokenRefused ``negotiate.*``, ``caller.unknown`` or ``caller.session``, and Outage where a credential
-        can't be checked.
+        ``binding`` names the request, where a ticket may be bound to it. Raises PolicyRefused ``negotiate.unbound`` for
+        one that was made for another, TokenRefused ``negotiate.*``, ``caller.unknown`` or ``caller.session``, and
+        Outage where a credential can't be checked.
         """
         scheme, _, shown = authorization.partition(" ")
         match scheme.lower():
@@ -67,9 +68,9 @@ class Callers:
                 raise unknown()
             case "session":
                 return self._by_session(shown)
-        return self.by_negotiate(authorization)
+        return self.by_negotiate(authorization, binding)
 
-    def by_negotiate(self, authorization: str) -> Caller:
+    def by_negotiate(self, authorization: str, binding: bytes | None = None) -> Caller:
         """Return who made the value of an ``Authorization: Negotiate`` header; raises TokenRefused ``negotiate.*``."""
         if not authorization:
             raise TokenRefused(
@@ -77,13 +78,14 @@ class Callers:
                 "This address answers people who show a Kerberos ticket.",
                 "Run kinit, then call it with HTTP Negotiate, as ci-bridge and 'curl --negotiate -u :' do.",
             )
-        shown = self.acceptor.accept_header(authorization)
+        shown = self.acceptor.accept_header(authorization, binding, demanded=False)
         return Caller(
             shown.principal,
             self._account(shown.principal),
             self.roles().of(shown.principal),
             shown.reply,
             Method.NEGOTIATE,
+            bound=shown.bound,
         )
 
     @staticmethod

@@ -62,6 +62,7 @@ class KillDesk:
         """Lift a kill switch, as an operator; raises NotFound ``kill.unknown``, Conflict ``kill.lifted``."""
         with self.acts.refusals(RecordType.KILL, "lift", caller.principal):
             caller.require(Role.OPERATOR)
+            caller.require_bound()
             checked = _checked(reason)
             with self.register.begin() as (tx, _):
                 lifted = tx.lift(switch_id, caller.principal)

@@ -39,9 +39,14 @@ class PolicyActs:
 
     @contextmanager
     def on_record(self, act: str, caller: Caller, *roles: Role, person: bool = False) -> Iterator[None]:
-        """Refuse whoever has none of the roles, or is no person where one is needed; put refusals on record."""
+        """Refuse whoever has none of the roles, or is no person at hand where one is needed; put refusals on record.
+
+        What needs a person decides what is in force. So they must have said this very thing, and not only be there.
+        """
         with self.acts.refusals(RecordType.POLICY, act, caller.principal):
             _require(caller, roles, person=person)
+            if person:
+                caller.require_bound()
             yield
 
     @contextmanager

@@ -165,6 +165,7 @@ class Broker:
             consenting=ConsentDesk(self.register, acts, rules, self.directory, issuers, self.clock),
             killing=KillDesk(self.register, acts, issuers, self.clock),
             adopting=AdoptionDesk(self.register, acts),
+            acts=acts,
         )
         policy_acts = PolicyActs(self.register, acts, self.active, self.clock)
         self.proposing, self.activating = PolicyDesk(policy_acts), ActivationDesk(policy_acts)
@@ -180,8 +181,8 @@ class Broker:
         return self.active.now().engine
 
     def caller(self, principal: str) -> Caller:
-        """Somebody who shows a ticket."""
-        return self.people.callers.by_negotiate(f"Negotiate {principal}")
+        """Somebody who shows a ticket for what they are about to do."""
+        return self.people.callers.by_negotiate(f"Negotiate {principal}", b"this")
 
     def use(self, **files: str) -> None:
         """Work with the shipped policies, in which the files named ``accounts`` and so on have these words added."""

@@ -31,10 +31,12 @@ class FakeProof:
     """``kerberos.initiating.Proof`` for ``tests.fakes.FakeAcceptor``."""
 
     principal: str
+    binding: bytes | None = None
     header: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "header", f"Negotiate {self.principal}")
+        made_for = "" if self.binding is None else f"#{self.binding.hex()}"
+        object.__setattr__(self, "header", f"Negotiate {self.principal}{made_for}")
 
     def check(self, authenticate: str | None) -> None:
         """See Proof."""
@@ -53,9 +55,9 @@ class FakeTickets:
         self.servers.append((host, realm))
         return self
 
-    def begin(self) -> FakeProof:
+    def begin(self, binding: bytes | None = None) -> FakeProof:
         """See Initiator."""
-        return FakeProof(f"{self.person}@{REALM}")
+        return FakeProof(f"{self.person}@{REALM}", binding)
 
 
 @dataclass

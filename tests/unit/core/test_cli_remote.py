@@ -35,7 +35,7 @@ def server(tmp_path: Path) -> Iterator[HttpsServer]:
 
 @pytest.fixture
 def bridge(server: HttpsServer) -> Remote:
-    return Remote(server.url, server.ca_file, lambda: ALICE)
+    return Remote(server.url, server.ca_file, lambda _: ALICE)
 
 
 def answer(server: HttpsServer, document: Any, status: int = 200, path: str = "/v1/me", **headers: str) -> None:
@@ -161,7 +161,7 @@ def test_an_answer_without_end_costs_bounded_memory_and_time(
 def test_a_server_that_is_not_there_is_an_outage(tmp_path: Path) -> None:
     with https_server(tmp_path) as server:
         url, ca_file = server.url, server.ca_file
-    assert refused(lambda: Remote(url, ca_file, lambda: ALICE).get("/v1/me")).code == "remote.unreachable"
+    assert refused(lambda: Remote(url, ca_file, lambda _: ALICE).get("/v1/me")).code == "remote.unreachable"
 
 
 @pytest.mark.threat("T40")
@@ -170,7 +170,7 @@ def test_a_certificate_of_another_authority_gets_no_token(server: HttpsServer, t
     other.mkdir()
     certificate, _ = _certificate(other)
     answer(server, ME)
-    assert refused(lambda: Remote(server.url, certificate, lambda: ALICE).get("/v1/me")).code == "remote.untrusted"
+    assert refused(lambda: Remote(server.url, certificate, lambda _: ALICE).get("/v1/me")).code == "remote.untrusted"
     assert server.requests == []
 
 
@@ -190,7 +190,7 @@ def test_a_ca_file_that_is_none_is_named(tmp_path: Path, text: bytes | None) -> 
     file = tmp_path / "ca.pem"
     if text is not None:
         file.write_bytes(text)
-    error = refused(lambda: Remote("https://localhost", file, lambda: ALICE))
+    error = refused(lambda: Remote("https://localhost", file, lambda _: ALICE))
     assert error.code == "remote.ca_file"
     assert str(file) in error.title
 
@@ -200,7 +200,9 @@ def test_an_answer_that_is_another_value_than_ours_is_refused(
 ) -> None:
     file = client_file(tmp_path / "client.toml", server=server.url, ca_file=server.ca_file)
     monkeypatch.setenv("CI_BRIDGE_CLIENT", str(file))
-    monkeypatch.setattr(client, "Initiator", lambda host, realm: type("Tickets", (), {"begin": lambda _: ALICE})())
+    monkeypatch.setattr(
+        client, "Initiator", lambda host, realm: type("Tickets", (), {"begin": lambda _tickets, _binding: ALICE})()
+    )
     answer(server, {"standing": {"account": "alice"}}, path="/v1/consent")
     failed(run("consent", "show"), "remote.unreadable")
 
@@ -260,7 +262,7 @@ def test_the_kerberos_service_is_that_of_the_host_without_its_port(
         def __init__(self, host: str, realm: str | None) -> None:
             made.append((host, realm))
 
-        def begin(self) -> FakeProof:
+        def begin(self, binding: bytes | None = None) -> FakeProof:
             return ALICE
 
     monkeypatch.setattr(client, "Initiator", Tickets)

@@ -30,7 +30,7 @@ def server(tmp_path: Path) -> Iterator[HttpsServer]:
 
 @pytest.fixture
 def bridge(server: HttpsServer) -> Remote:
-    return Remote(server.url, server.ca_file, lambda: FakeProof("alice@REALM.TEST"))
+    return Remote(server.url, server.ca_file, lambda _: FakeProof("alice@REALM.TEST"))
 
 
 def cut(server: HttpsServer, times: int) -> None:
