@@ -19,7 +19,7 @@ from realm.service import answers
 from tests.e2e.person import Person
 
 LONGEST_WAIT_SECONDS = 40.0
-"""More than a bad result is kept."""
+"""More than a bad result is kept, so that also a word that gets lost is made good."""
 
 LIVE = replace(SERVICE, ready=answers("curl", "--silent", "--cacert", tls.CA_PATH, f"{URL}/health/live", expect="live"))
 
@@ -41,19 +41,12 @@ def becomes(realm: Realm, code: str) -> tuple[int, str, str]:
     return found
 
 
-def processes(realm: Realm) -> dict[str, str]:
-    """The process ids of ``broker``, ``web`` and their ``parent`` on their host."""
-    listing = realm.host("bridge").run(["ps", "-eo", "pid,args"]).stdout.decode()
-    words = {"parent": "serve --config", "broker": "broker --listen-fd", "web": "serve --web-only"}
-    found = {
-        name: re.search(rf"^ *(\d+) .*bridge\.cli\.main {said}", listing, re.MULTILINE) for name, said in words.items()
-    }
-    return {name: match[1] for name, match in found.items() if match}
-
-
 def reload(realm: Realm) -> None:
     """As ``systemctl reload ci-bridge-broker`` does."""
-    realm.host("bridge").run(["kill", "-HUP", processes(realm)["broker"]])
+    listing = realm.host("bridge").run(["ps", "-eo", "pid,args"]).stdout.decode()
+    broker = re.search(r"^ *(\d+) .*bridge\.cli\.main broker --listen-fd", listing, re.MULTILINE)
+    assert broker
+    realm.host("bridge").run(["kill", "-HUP", broker[1]])
 
 
 def doctor(realm: Realm) -> set[tuple[str, str]]:
@@ -92,45 +85,40 @@ def told(realm: Realm) -> Iterator[Callable[[], None]]:
 
 
 @pytest.mark.threat("T22")
-@pytest.mark.parametrize(
-    ("name", "check"),
-    [(BRIDGE_HTTP, "delegation-list"), ("root", "never-impersonated")],
-)
 def test_a_kdc_that_gives_too_much_makes_the_bridge_unready_and_nobody_gets_a_ticket(
-    realm: Realm, alice: Person, told: Callable[[], None], name: str, check: str
+    realm: Realm, alice: Person, told: Callable[[], None]
 ) -> None:
     assert readiness(realm)[:2] == (200, "ready")
-    with _wrong_at_the_kdc(realm, name):
+    with _wrong_at_the_kdc(realm, BRIDGE_HTTP):
         told()
         status, _, title = becomes(realm, "selftest.too_much")
         assert (status, title) == (500, "The KDC would give the bridge tickets that it must never have.")
-        assert (check, name) in doctor(realm)
+        assert ("delegation-list", BRIDGE_HTTP) in doctor(realm)
 
         before = impersonated(realm)
-        job = alice.push("echo ran")
-        alice.saw(job, "trying again")
+        job = alice.finished(alice.push("echo ran"))
+        assert (job.status, job.failure_reason) == ("failed", "runner_system_failure")
+        assert "selftest.too_much" in alice.log(job)
         assert impersonated(realm) == before
     told()
     becomes(realm, "ready")
-    assert alice.finished(job).status == "success"
+    assert alice.finished(alice.push("echo ran")).status == "success"
     assert impersonated(realm) > before
-    assert (check, name) not in doctor(realm)
 
 
 @pytest.mark.threat("T22")
-def test_a_bridge_that_starts_before_the_wrong_is_righted_is_not_ready_and_heals_by_itself(
-    realm: Realm, alice: Person
-) -> None:
+def test_a_bridge_that_starts_where_root_can_be_impersonated_is_not_ready(realm: Realm) -> None:
     try:
-        with _wrong_at_the_kdc(realm, BRIDGE_HTTP):
+        with _wrong_at_the_kdc(realm, "root"):
             realm.stop_service("bridge")
             realm.start_service(LIVE)
-            assert readiness(realm)[1] == "selftest.too_much"
+            assert becomes(realm, "selftest.too_much")[0] == 500
+            assert ("never-impersonated", "root") in doctor(realm)
+        reload(realm)
         becomes(realm, "ready")
     finally:
         realm.stop_service("bridge")
         realm.start_service(SERVICE)
-    assert alice.finished(alice.push("echo ran")).status == "success"
 
 
 @pytest.mark.threat("T24")
@@ -147,16 +135,13 @@ def test_a_kdc_that_is_away_is_told_and_found_again(realm: Realm, told: Callable
 
 
 def test_without_its_broker_web_is_not_ready(realm: Realm) -> None:
-    pids = processes(realm)
-    # The parent would end web at once, which systemd's units do not.
-    realm.host("bridge").run(["kill", "-STOP", pids["parent"]])
+    host, socket = realm.host("bridge"), "/run/ci-bridge/broker.sock"
+    host.run(["mv", socket, f"{socket}.away"])
     try:
-        realm.host("bridge").run(["kill", "-KILL", pids["broker"]])
         status, _, title = becomes(realm, "broker.unreachable")
         assert (status, title) == (503, "The bridge's broker does not answer.")
-        live = realm.host("bridge").run(["curl", "--silent", "--cacert", tls.CA_PATH, f"{URL}/health/live"])
+        live = host.run(["curl", "--silent", "--cacert", tls.CA_PATH, f"{URL}/health/live"])
         assert json.loads(live.stdout) == {"status": "live"}
     finally:
-        realm.host("bridge").run(["kill", "-CONT", pids["parent"]])
-        realm.restart_service("bridge")
+        host.run(["mv", f"{socket}.away", socket])
     becomes(realm, "ready")
