@@ -90,19 +90,24 @@ class ActivationDesk:
     def roll_back(self, caller: Caller, to_hash: str, reason: str) -> Activation:
         """Put a bundle in force again that was approved and in force before; it also ends an emergency.
 
-        One person does it, so it gives nobody a role that they don't have now. Raises PolicyRefused
-        ``policy.more_roles``, NotFound ``policy.never_active``, Conflict ``policy.in_force``.
+        One person does it, so it gives nobody a role that they don't have now. Where nothing was ever activated, going
+        back to the directory's bundle ends every emergency, and the directory counts as before; the answer has number
+        0 then. Raises PolicyRefused ``policy.more_roles``, NotFound ``policy.never_active``, Conflict
+        ``policy.in_force``.
         """
         with self.acts.on_record("roll back", caller, Role.APPROVER, Role.OPERATOR, person=True):
             checked = checked_text(reason)
-            _require_was_in_force(self.acts.register.read(), to_hash)
+            with self.acts.ledger.read() as view:
+                _require_was_in_force(self.acts.register.current(view), to_hash, self.acts.active.base(view))
             target = self._ready(to_hash)
             with self.acts.change(caller, Role.APPROVER, Role.OPERATOR) as (tx, register):
-                _require_was_in_force(register, to_hash)
+                _require_was_in_force(register, to_hash, self.acts.active.base(tx))
                 if self.acts.active.content_hash(tx) == to_hash == self.acts.active.base(tx).content_hash:
                     raise Conflict(
                         "policy.in_force", "This bundle is in force already.", "Nothing is to be done.", bundle=to_hash
                     )
+                if self.acts.active.base(tx).number == NUMBER_OF_NONE:
+                    return self._end_emergencies(tx, register, caller, to_hash, checked)
                 _require_no_more_roles(target.engine.bundle.roles, self.acts.active.base(tx).engine.bundle.roles)
                 return self._activate(tx, register, caller, ActivationKind.ROLL_BACK, to_hash, checked)
 
@@ -213,6 +218,17 @@ class ActivationDesk:
         self._record(tx, activation, caller, kind.value)
         return activation
 
+    def _end_emergencies(self, tx: Tx, register: Register, caller: Caller, to_hash: str, reason: str) -> Activation:
+        """End those in force, those below them, and those that nobody has confirmed yet; nothing takes their place."""
+        now, before = self.acts.clock(), self.acts.active.content_hash(tx)
+        numbers = [one.number for one in register.activations if one.ends_at is not None and one.ends_at > now]
+        for one in register.activations:
+            if one.number in numbers:
+                tx.put_activation(dataclasses.replace(one, ends_at=now))
+        facts: Facts = {"reason": reason, "before": before, "ended": ", ".join(map(str, sorted(numbers)))}
+        tx.append(policy_record(caller, ActivationKind.ROLL_BACK.value, new_reference(), to_hash, facts))
+        return Activation(NUMBER_OF_NONE, to_hash, ActivationKind.ROLL_BACK, caller.principal, reason, now)
+
     def _record(self, tx: Tx, activation: Activation, caller: Caller, act: str) -> None:
         facts: Facts = {
             "number": activation.number,
@@ -230,9 +246,12 @@ def _counted(activation: Activation) -> bool:
     return not activation.is_emergency or activation.second is not None
 
 
-def _require_was_in_force(register: Register, to_hash: str) -> None:
-    """That it was approved: an emergency's bundle, or one that was only proposed, is nothing to go back to."""
-    approved = {one.content_hash for one in register.activations if not one.is_emergency}
+def _require_was_in_force(register: Register, to_hash: str, base: InForce) -> None:
+    """That it was approved: an emergency's bundle, or one that was only proposed, is nothing to go back to.
+
+    ``base`` is what an emergency stands on: the directory's bundle where nothing was ever activated.
+    """
+    approved = {base.content_hash} | {one.content_hash for one in register.activations if not one.is_emergency}
     first = next((one for one in register.activations if one.kind is ActivationKind.ACTIVATE), None)
     proposal = None if first is None or first.proposal_id is None else register.proposal(first.proposal_id)
     if proposal is not None:
