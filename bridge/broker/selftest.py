@@ -58,11 +58,6 @@ class Expectations:
     """A person in whose name one ticket is got and dropped, where the site has named somebody."""
 
 
-_TOO_MUCH: Final = "selftest.too_much"
-_TOO_LITTLE: Final = "selftest.too_little"
-"""Told only after everything that must be refused was."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Result:
     good_until: float
@@ -136,10 +131,7 @@ class SelfTest:
         if not self._running.acquire(blocking=False):
             return
         try:
-            last = self._result()
-            if last.failure is None or last.failure.code in (_TOO_MUCH, _TOO_LITTLE):
-                self._excess = last.failure if last.failure and last.failure.code == _TOO_MUCH else None
-            self._last = last
+            self._last = self._result()
             self._known.set()
         finally:
             self._running.release()
@@ -152,12 +144,15 @@ class SelfTest:
         try:
             self._try_everything(self._expectations())
         except BridgeError as error:
+            if isinstance(error, Defect):
+                self._excess = error
             return _Result(self._clock() + BAD_SECONDS, error)
         return _Result(self._clock() + GOOD_SECONDS, None)
 
     def _try_everything(self, expected: Expectations) -> None:
         with self._on_record(expected), self._ask() as questions:
             _require_refusals(questions, expected)
+            self._excess = None
             _require_services(questions, expected)
 
     @contextmanager
@@ -211,7 +206,7 @@ def _require_refusals(questions: Questions, expected: Expectations) -> None:
         given += [person for target in expected.listed[:1] if questions.act_as(person, target) is Reply.GIVEN]
     if given:
         raise Defect(
-            _TOO_MUCH,
+            "selftest.too_much",
             "The KDC would give the bridge tickets that it must never have.",
             "Correct krbAllowedToDelegateTo and allow_forwardable at the KDC; ci-bridge doctor kerberos says which.",
             given=tuple(given),
@@ -225,7 +220,7 @@ def _require_services(questions: Questions, expected: Expectations) -> None:
         missing += [expected.witness] if reply is not Reply.GIVEN else []
     if missing:
         raise Outage(
-            _TOO_LITTLE,
+            "selftest.too_little",
             "The KDC refuses the bridge tickets that jobs need.",
             "Correct the bridge's principal at the KDC; ci-bridge doctor kerberos says what it lacks.",
             missing=tuple(missing),

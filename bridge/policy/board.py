@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bridge.policy.situations import Choice, Variable
+from bridge.policy.worktime import tick
 
 Cube = Mapping[str, tuple[str, ...]]
 """The values that a variable may have; a variable that is not named may have any."""
@@ -47,6 +48,7 @@ class Board:
         """Only these situations."""
         masks = {variable.name: dict.fromkeys(variable.values, 0) for variable in variables}
         for number, situation in enumerate(selection):
+            tick()
             for name, cells in masks.items():
                 cells[situation[name]] |= 1 << number
         return cls(tuple(variables), len(selection), masks, tuple(selection))
@@ -74,6 +76,7 @@ class Board:
         """The situations by their values of these variables, which exist."""
         parts: dict[tuple[str, ...], int] = {(): self.all}
         for name in names:
+            tick()
             parts = {
                 (*part, value): cells & mask
                 for part, cells in parts.items()
@@ -101,6 +104,7 @@ class Board:
         found: list[tuple[Cube, int]] = []
         rest = cells
         while rest:
+            tick()
             cube, covered = self._widened(self.first(rest), cells, among, offered)
             found.append((cube, covered))
             rest &= ~covered
@@ -134,6 +138,7 @@ def _needed(found: list[tuple[Cube, int]]) -> list[Cube]:
     """Without descriptions whose situations the others cover."""
     kept = list(found)
     for one in found:
+        tick()
         others = 0
         for other in kept:
             others |= 0 if other is one else other[1]

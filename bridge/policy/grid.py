@@ -17,6 +17,7 @@ from bridge.policy.pairings import DECIDE, Pairing
 from bridge.policy.reach import Reach
 from bridge.policy.reading import Rule
 from bridge.policy.rehearsal import AFTER_POLICIES, Subject, settle
+from bridge.policy.worktime import tick
 from bridge.register import Register
 
 
@@ -56,6 +57,7 @@ class Grid:
 
     def row(self, pairing: Pairing) -> Mapping[Outcome, int]:
         """The situations of one user and account by outcome; who looks alike gets the same object."""
+        tick()
         looks = tuple(truth.looks(pairing.subject) for truth in self._tables)
         parts = tuple(self._applying(pairing))
         if (looks, parts) not in self._rows:
@@ -106,6 +108,7 @@ class Grid:
     def _settle(self, subject: Subject, permits: tuple[str, ...], cells: int) -> Iterator[tuple[Outcome, int]]:
         found: dict[Outcome, int] = {}
         for request in self._requests:
+            tick()
             some = cells & request
             if some:
                 code, limits = settle(self._engine, self._stage.question(subject, self._board.first(some)))
@@ -122,6 +125,7 @@ class Grid:
             truth.learn((subject, situation) for _, situation in parts)
             holds = fails = 0
             for cells, situation in parts:
+                tick()
                 holds |= cells if truth.holds(subject, situation) else 0
                 fails |= cells if truth.fails(subject, situation) else 0
             self._masks[key] = holds, fails
@@ -135,6 +139,7 @@ def _split(cells: int, masks: Iterable[tuple[Rule, int]]) -> Mapping[tuple[str, 
     """``cells`` by which of the policies hold there."""
     parts: dict[tuple[str, ...], int] = {(): cells}
     for rule, mask in masks:
+        tick()
         finer: dict[tuple[str, ...], int] = {}
         for names, some in parts.items():
             if some & mask:

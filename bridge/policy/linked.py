@@ -18,6 +18,7 @@ from bridge.policy.directory import Directory
 from bridge.register import FIRST_REVISION, Link, LinkMethod, Register
 
 NO_LINKS: Final = Register(FIRST_REVISION)
+"""Where only the bundle's own rows and teams are asked."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,8 @@ from bridge.policy.cases import ALLOWED
 from bridge.policy.engine import Engine
 from bridge.policy.linked import NO_LINKS, resolve
 from bridge.policy.question import Question
+from bridge.policy.worktime import tick
 from bridge.register import Register
-
-"""Where only the bundle's own rows and teams are asked."""
 
 OTHER_ACCOUNT = "other_account"
 """In place of a code: the job would run as an account that nobody looked up then."""
@@ -95,6 +94,7 @@ def replay(recorded: Iterable[Recorded], bundle: Bundle, register: Register = NO
     engine = Engine(bundle)
     asked, turns = 0, []
     for one in recorded:
+        tick()
         asked += 1
         now = answer(engine, one.question, register)
         differences = tuple(_differences(one.answer, now))

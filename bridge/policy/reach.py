@@ -12,6 +12,7 @@ from typing import Final
 from bridge.policy.rehearsal import Stage, Subject
 from bridge.policy.situations import Choice, Space, Variable
 from bridge.policy.truth import Truth
+from bridge.policy.worktime import tick
 
 _MOST_STEPS: Final = 50_000
 _MOST_ASKED_AHEAD: Final = 4_096
@@ -36,6 +37,7 @@ class Reach:
         """
         seen = set()
         for subject in subjects:
+            tick()
             looks = tuple(self.truths[name].looks(subject) for name in wanted)
             if looks in seen:
                 continue
@@ -62,6 +64,7 @@ class Reach:
         def extend(place: int) -> bool:
             if place == len(order):
                 return True
+            tick()
             if next(steps) > _MOST_STEPS:
                 raise TooWide
             for value in order[place].values:
@@ -98,4 +101,5 @@ def own(space: Space, truth: Truth) -> Iterator[dict[str, str]]:
     variables = space.of(truth.rule)
     background = {variable.name: variable.values[0] for variable in space.variables}
     for values in itertools.product(*(variable.values for variable in variables)):
+        tick()
         yield background | {variable.name: value for variable, value in zip(variables, values, strict=True)}

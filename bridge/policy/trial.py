@@ -14,6 +14,7 @@ from bridge.policy.directory import account_unknown
 from bridge.policy.engine import Engine
 from bridge.policy.linked import resolve
 from bridge.policy.question import Question
+from bridge.policy.worktime import tick
 from bridge.register import FIRST_REVISION, Register
 
 CASE_UID: Final = 60000
@@ -41,6 +42,7 @@ def run_cases(bundle: Bundle) -> list[CaseResult]:
 
 def run_case(bundle: Bundle, case: Case) -> CaseResult:
     """Decide one case and compare."""
+    tick()
     got = _decide(bundle, case)
     expected = {key: value for key, value in case.expect.model_dump().items() if value is not None}
     differences = tuple(

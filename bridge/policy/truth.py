@@ -20,6 +20,7 @@ from bridge.policy.facts import entities_of, user_entity_id
 from bridge.policy.reading import WHOLE, Path, Rule
 from bridge.policy.rehearsal import Stage, Subject
 from bridge.policy.situations import Choice, Space
+from bridge.policy.worktime import tick
 
 _BATCH: Final = 5000
 
@@ -62,6 +63,7 @@ class Truth:
                 new.setdefault(key, (subject, choice))
         items = list(new.items())
         while items:
+            tick()
             items = self._ask(items[:_BATCH]) + items[_BATCH:]
 
     def part(self, choice: Choice) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from bridge.api.admin.entry import reading
 from bridge.api.callers import Asker
 from bridge.audit.ledger import View
 from bridge.decisions import KeptDecision
-from bridge.errors import BridgeError, Defect
+from bridge.errors import BridgeError, Defect, RequestRefused
 from bridge.listing import RunFilter
 from bridge.model import Run, SlurmRequest
 from bridge.people.bundling import accepted
@@ -34,6 +34,7 @@ from bridge.policy.past import Answer, Recorded, replay
 from bridge.policy.question import Question
 from bridge.policy.summary import Summary, guards, summaries
 from bridge.policy.trial import run_cases
+from bridge.policy.worktime import OutOfTimeError, within
 from bridge.register import Register
 
 T = TypeVar("T")
@@ -42,6 +43,9 @@ Files = Mapping[str, str]
 
 AT_ONCE: Final = 2
 """Matrices are worked out side by side; each takes a processor for a while (T38)."""
+
+WORK_SECONDS: Final = 30.0
+"""How long one may take it; less than clients wait for an answer."""
 
 MOST_REPLAYED: Final = 2000
 
@@ -93,9 +97,21 @@ def _kept(view: View, wanted: str) -> Files:
 
 
 async def worked_out(request: Request, work: Callable[[], T]) -> T:
-    """Return what ``work`` comes to, in a thread, when it is its turn."""
+    """Return what ``work`` comes to, in a thread, when it is its turn; raises RequestRefused ``advice.too_long``."""
     limiter: CapacityLimiter = request.app.state.advice
-    return await to_thread.run_sync(work, limiter=limiter)
+
+    def in_time() -> T:
+        try:
+            with within(WORK_SECONDS):
+                return work()
+        except OutOfTimeError:
+            raise RequestRefused(
+                "advice.too_long",
+                f"This could not be worked out within {WORK_SECONDS:.0f} seconds.",
+                "Ask it of the bundle on a machine of your own, with the commands of 'ci-bridge policy'.",
+            ) from None
+
+    return await to_thread.run_sync(in_time, limiter=limiter)
 
 
 def validation(files: Files) -> dict[str, Any]:
