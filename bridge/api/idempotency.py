@@ -42,3 +42,8 @@ def no_idempotency_key(request: Request) -> None:
 
 
 Key = Annotated[str | None, Depends(idempotency_key)]
+
+
+def keyed(key: str | None) -> dict[str, str]:
+    """Return the member of a request to the broker that has its idempotency key, if there is one."""
+    return {} if key is None else {"idempotency_key": key}

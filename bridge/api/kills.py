@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query
 
 from bridge.api.callers import Counter, Person
 from bridge.api.cross_site import from_own_client
+from bridge.api.idempotency import Key, keyed
 from bridge.api.values import AccountName, Number, Reference, Strict, Text, Url
 from bridge.broker.people_desk import plain
 from bridge.errors import PolicyRefused
@@ -56,9 +57,9 @@ async def kills(person: Person, lifted: Annotated[Literal["true", "false"], Quer
 
 
 @router.post("", status_code=201, dependencies=CHANGES)
-async def throw(body: Switch, person: Person) -> dict[str, Any]:
+async def throw(body: Switch, person: Person, key: Key) -> dict[str, Any]:
     """Put a switch in force; ``new`` is false where an older one stops just the same."""
-    return dict(await person.ask("kill_throw", **body.model_dump()))
+    return dict(await person.ask("kill_throw", **body.model_dump(), **keyed(key)))
 
 
 @router.post("/{switch_id}/lift", dependencies=CHANGES)

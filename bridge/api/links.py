@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends
 
 from bridge.api.callers import Person
 from bridge.api.cross_site import from_own_client
+from bridge.api.idempotency import Key, keyed
 from bridge.api.values import AccountName, Number, Reference, Strict, Text, Url
 
 router = APIRouter(prefix="/v1/links")
@@ -37,9 +38,9 @@ async def links(person: Person) -> dict[str, Any]:
 
 
 @router.post("", status_code=201, dependencies=CHANGES)
-async def propose(body: Proposal, person: Person) -> dict[str, Any]:
+async def propose(body: Proposal, person: Person, key: Key) -> dict[str, Any]:
     """Propose a link; it counts once another administrator has approved it."""
-    return dict(await person.ask("link_propose", **body.model_dump()))
+    return dict(await person.ask("link_propose", **body.model_dump(), **keyed(key)))
 
 
 @router.post("/{link_id}/approve", dependencies=CHANGES)

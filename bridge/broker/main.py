@@ -187,6 +187,7 @@ def _people(settings: Settings, policies: ActivePolicy, book: _Book, callers: Ca
         killing=KillDesk(book.register, acts, issuers, _now),
         adopting=AdoptionDesk(book.register, acts),
         acts=acts,
+        repeats=Repeats(book.ledger),
     )
 
 

@@ -24,6 +24,7 @@ from bridge.people.callers import Caller, Callers
 from bridge.people.consenting import ConsentAct, ConsentDesk
 from bridge.people.kill_switches import KillDesk
 from bridge.people.linking import LinkDesk
+from bridge.people.repeating import Repeats
 from bridge.register import ProjectRef
 
 E = TypeVar("E", bound=enum.StrEnum)
@@ -42,6 +43,8 @@ class PeopleDesk:
     adopting: AdoptionDesk
     acts: Acts
     """For what no desk gets to see."""
+    repeats: Repeats | None = None
+    """Without it a request that comes again is done again."""
 
     def handlers(self) -> Mapping[str, Handler]:
         """Return what the broker's server answers, by name of the operation."""
@@ -65,8 +68,14 @@ class PeopleDesk:
     def _answering(self, act: Act) -> Handler:
         def handler(request: Mapping[str, Any], peer: Peer) -> Answer:
             caller = self.caller(request, peer)
-            # As data: what is said of many links would not fit into a frame's header.
-            return answered(caller), json.dumps(plain(act(request, caller)), separators=(",", ":")).encode()
+
+            def result() -> bytes:
+                # As data: what is said of many links would not fit into a frame's header.
+                return json.dumps(plain(act(request, caller)), separators=(",", ":")).encode()
+
+            return answered(caller), result() if self.repeats is None else self.repeats.once(
+                caller.principal, request, result
+            )
 
         return handler
 

@@ -72,7 +72,7 @@ def propose(
     """Propose a link for somebody else, as an administrator; it counts once another one has approved it."""
     body = {"issuer": issuer, "user_id": user_id, "account": account, "reason": reason}
     bridge = connect(load_client(server))
-    _show(bridge, bridge.post("/v1/links", body), "proposed", as_json)
+    _show(bridge, bridge.create("/v1/links", body), "proposed", as_json)
 
 
 @app.command()

@@ -133,7 +133,7 @@ class There:
             "number": target.number,
             "account": target.account,
         }
-        answer = self._bridge.post("/v1/kills", body)
+        answer = self._bridge.create("/v1/kills", body)
         return Thrown(self._read(answer), answer.get("new") is True, None)
 
     def lift(self, switch_id: str, reason: str) -> KillSwitch:

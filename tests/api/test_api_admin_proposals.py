@@ -153,7 +153,7 @@ def test_the_same_request_under_a_key_is_done_once(admin: Admin) -> None:
 def test_what_was_refused_can_be_asked_again_under_its_key(admin: Admin) -> None:
     key, first = str(uuid.uuid4()), active_hash(admin)
     body = {"content_hash": first, "reason": "back"}
-    refused(admin.post("oli", "/activations/roll-back", body, idempotency_key=key), 404, "policy.never_active")
+    refused(admin.post("oli", "/activations/roll-back", body, idempotency_key=key), 409, "policy.in_force")
     admin.activated()
     assert admin.post("oli", "/activations/roll-back", body, idempotency_key=key).status_code == 201
 

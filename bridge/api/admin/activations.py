@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, Field
 
 from bridge.api.admin.entry import CHANGES, PREFIX
-from bridge.api.admin.proposals import Files, Hash, OneActivation, Words, keyed, packed
+from bridge.api.admin.proposals import Files, Hash, OneActivation, Words, packed
 from bridge.api.callers import Person
-from bridge.api.idempotency import Key
+from bridge.api.idempotency import Key, keyed
 from bridge.api.pages import CURSOR, DEFAULT_LIMIT, Limit
 from bridge.api.values import Strict
 from bridge.proposals import EMERGENCY_LIFE, Activation

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field
 from bridge.api.admin.entry import CHANGES, PREFIX
 from bridge.api.callers import Person
 from bridge.api.etags import Version, etag
-from bridge.api.idempotency import Key
+from bridge.api.idempotency import Key, keyed
 from bridge.api.pages import CURSOR, DEFAULT_LIMIT, Limit, Page
 from bridge.api.values import Reference, Strict
 from bridge.proposals import Activation, Proposal, ProposalState
@@ -193,11 +193,6 @@ async def _decided(
 def packed(files: dict[str, str]) -> bytes:
     """Return the files as the broker takes them."""
     return json.dumps(files, ensure_ascii=False).encode("utf-8", errors="surrogatepass")
-
-
-def keyed(key: str | None) -> dict[str, str]:
-    """Return the member of a request that has its idempotency key, if there is one."""
-    return {} if key is None else {"idempotency_key": key}
 
 
 def _tagged(response: Response, answer: Any) -> Any:

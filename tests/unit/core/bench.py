@@ -166,6 +166,7 @@ class Broker:
             killing=KillDesk(self.register, acts, issuers, self.clock),
             adopting=AdoptionDesk(self.register, acts),
             acts=acts,
+            repeats=Repeats(self.ledger),
         )
         policy_acts = PolicyActs(self.register, acts, self.active, self.clock)
         self.proposing, self.activating = PolicyDesk(policy_acts), ActivationDesk(policy_acts)
