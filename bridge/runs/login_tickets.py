@@ -74,8 +74,6 @@ class LoginTickets:
 
         Raises BridgeError, but not while tickets that are there already are good still.
         """
-        if not self._grant.cluster.login_targets:
-            return
         placed, now = self._placed, self._clock()
         moved = placed is None or (len(self._grant.cluster.login_names) > 1 and node.hello().host != placed.host)
         if not moved and self._renew_at is not None and now < self._renew_at:

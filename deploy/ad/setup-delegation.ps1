@@ -19,7 +19,7 @@ param(
     [Parameter(Mandatory = $true)] [ValidatePattern('^[A-Z0-9.-]+$')] [string] $Realm,
     [Parameter(Mandatory = $true)] [ValidateScript({ Test-Path -Path $_ -PathType Leaf })] [string] $Targets,
     [string[]] $Never = @(),
-    [int] $MaxLifeMinutes = 240,
+    [int] $MaxLifeMinutes = 180,
     [string] $Keytabs = ''
 )
 Set-StrictMode -Version Latest

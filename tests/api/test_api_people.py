@@ -227,7 +227,7 @@ def test_a_malformed_call_never_reaches_the_broker(still_site: Site, path: str, 
 def test_people_who_wait_leave_threads_for_jobs(web_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     acceptor, gate = web_site.broker.people.callers.acceptor, threading.Event()
     accept = acceptor.accept_header
-    monkeypatch.setattr(acceptor, "accept_header", lambda value: (gate.wait(10), accept(value))[1])
+    monkeypatch.setattr(acceptor, "accept_header", lambda *shown, **how: (gate.wait(10), accept(*shown, **how))[1])
 
     def asked() -> int:
         return sum(op == "whoami" for op, _ in web_site.client.asked)

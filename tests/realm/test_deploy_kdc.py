@@ -127,7 +127,7 @@ def test_flags_that_somebody_took_away_come_back(ready: Realm) -> None:
     assert "OK_TO_AUTH_AS_DELEGATE" in flags
     assert "DISALLOW_RENEWABLE" in flags
     assert "REQUIRES_PRE_AUTH" in flags
-    assert "Maximum ticket life: 0 days 04:00:00" in flags
+    assert "Maximum ticket life: 0 days 03:00:00" in flags
 
 
 def test_a_service_that_requires_preauthentication_takes_what_the_bridge_gets(ready: Realm) -> None:
