@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from bench import refused
-from test_broker_selftest import LISTED, OTHER, Bench
+from test_broker_selftest import LISTED, OTHER, Answers, Bench
 
 from bridge.audit.log import Writer
 from bridge.broker import selftest
-from bridge.broker.kerberos_side import GIVES_TICKETS, bounded
+from bridge.broker.kerberos_side import bounded
 from bridge.broker.peer import Peer
 from bridge.broker.selftest import BAD_SECONDS, SelfTest
 from bridge.broker.server import Answer
@@ -23,6 +23,7 @@ from bridge.db.migrate import upgrade
 from bridge.errors import Defect, Outage
 from bridge.kerberos.probe import Reply
 
+GIVES_TICKETS = ("admit", "tickets", "node_tickets")
 WEB = Peer(pid=1, uid=0, gid=0)
 AWAY = Outage("kerberos.kdc_unreachable", "No KDC answers.", "Retry.")
 
@@ -72,19 +73,32 @@ def test_other_trouble_stops_only_those_whom_it_concerns(bench: Bench, trouble: 
 
 
 @pytest.mark.threat("T22")
-@pytest.mark.parametrize("later", ["away", "clock"])
-def test_only_a_test_that_came_to_its_end_opens_again(bench: Bench, later: str) -> None:
+@pytest.mark.parametrize("later", ["away", "clock", "away midway"])
+def test_only_a_test_that_came_to_its_end_opens_again(
+    bench: Bench, later: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.replies["root@R"] = Reply.GIVEN
     test = bench.test()
     test.run()
-    bench.ahead, bench.error = (300.0 if later == "clock" else 0.0), (AWAY if later == "away" else None)
-    bench.now += BAD_SECONDS
-    test.run()
+
+    def gone(_self: Answers, _person: str, _target: str) -> Reply:
+        raise AWAY
+
+    with monkeypatch.context() as midway:
+        if later == "away midway":
+            midway.setattr(Answers, "act_as", gone)
+        _try_again(bench, test, later)
     assert not given(test, "admit")
     bench.ahead, bench.error, bench.replies["root@R"] = 0.0, None, Reply.REFUSED
     bench.replies[LISTED[0]] = Reply.REFUSED
     test.run()
     assert given(test, "admit")
+
+
+def _try_again(bench: Bench, test: SelfTest, later: str) -> None:
+    bench.ahead, bench.error = (300.0 if later == "clock" else 0.0), (AWAY if later == "away" else None)
+    bench.now += BAD_SECONDS
+    test.run()
 
 
 @pytest.mark.threat("T22")
