@@ -14,11 +14,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+import structlog
+
 from bridge.audit.ledger import Ledger
 from bridge.audit.record import Phase, Record, RecordType
 from bridge.errors import BridgeError, Defect, Outage
 from bridge.kerberos.probe import Reply
 from bridge.references import new_reference
+
+log = structlog.get_logger()
 
 GOOD_SECONDS: Final = 300.0
 """How old a good result may be, and so how long a change at the KDC may go unseen."""
@@ -117,7 +121,11 @@ class SelfTest:
         """Run now, whenever the result is too old, and when told to; for a thread that ends with the process."""
         while True:
             self._again.clear()
-            self.run()
+            try:
+                self.run()
+            except Exception as error:
+                # Without this thread a change at the KDC would go unseen.
+                log.exception("selftest.defect", kind=type(error).__name__)
             last = self._last
             left = AWAY_SECONDS if last is None else last.good_until - self._clock()
             self._again.wait(max(left, AWAY_SECONDS))
