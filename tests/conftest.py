@@ -9,13 +9,19 @@ import pytest
 from realm import Realm
 from realm.errors import RealmError
 from realm.workspace import CHECKOUT
+from tests.tap import plugin
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have what leaves the bridge in any test parsed."""
+    config.pluginmanager.register(plugin, "tap")
 
 
 @pytest.fixture(scope="session")
 def realm(worker_id: str) -> Iterator[Realm]:
     """A realm that is up; tests leave it as they found it. Its logs are kept where a test failed."""
     try:
-        with Realm() as realm:
+        with plugin.tapped_realm() as realm:
             yield realm
             realm.save_logs(CHECKOUT / ".realm" / "test-logs" / worker_id)
     except RealmError as error:

@@ -106,7 +106,7 @@ class Desk:
 @pytest.fixture(scope="module")
 def realm() -> Iterator[Realm]:
     """A realm of its own: what was activated once, no other test could take back."""
-    with Realm() as realm:
+    with tapped_realm() as realm:
         yield realm
 
 

@@ -14,6 +14,7 @@ from bridge.broker.client import BrokerClient
 from bridge.errors import Outage
 from realm import Realm, bridgehost
 from realm.host import kill_session
+from tests.tap.plugin import ENVIRONMENT
 
 USER = "ci-bridge-broker"
 _DATABASE = "/var/lib/ci-bridge/bridge.sqlite3"
@@ -57,7 +58,9 @@ class Broker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         argv = [*bridgehost.COMMAND, "broker", "--config", self._config]
-        process = self._host.popen(argv, user=USER, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        process = self._host.popen(
+            argv, user=USER, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         deadline, pause = time.monotonic() + _READY_SECONDS, threading.Event()
         while True:
             try:
