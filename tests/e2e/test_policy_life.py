@@ -15,6 +15,7 @@ from realm.gitlab.client import GitLabControl
 from tests.e2e.at_desk import AtDesk
 from tests.e2e.person import WAIT_FOR_GO, Person
 from tests.e2e.test_linking import _reload
+from tests.tap.plugin import tapped_realm
 
 REASON = ("--reason", "as agreed")
 ADMINS = """

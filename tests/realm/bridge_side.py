@@ -13,11 +13,13 @@ import pytest
 from bridge.cluster.login import LoginSession
 from bridge.cluster.opening import LoginOpener
 from bridge.cluster.ssh import Endpoint, HostKeys
+from bridge.kerberos import memory
 from bridge.kerberos.deadline import Deadline
 from bridge.kerberos.exchange import Exchange
 from bridge.kerberos.guard import Guard
 from bridge.kerberos.holding import hold
 from bridge.kerberos.impersonation import Impersonation
+from bridge.kerberos.initial import InitialTickets
 from bridge.model import Cluster, TicketBundle
 from realm import Realm
 from realm.principals import BRIDGE, BRIDGE_KEYTAB, DELEGATION_TARGETS
@@ -67,6 +69,18 @@ class BridgeSide:
     def tickets(self, account: str = "alice", targets: Sequence[str] = (LOGIN,), seconds: int = 600) -> TicketBundle:
         """A bundle by a fresh Impersonation."""
         return self.impersonation().tickets(account, 20001, targets, seconds)
+
+    def unstripped(self, account: str = "alice") -> bytes:
+        """What MIT's library stores after S4U: the bridge's TGT, the evidence ticket, and one for the login node."""
+        ticket = InitialTickets(PRINCIPAL, self.keytab).get(600)
+        file = self.scratch / "unstripped"
+        with memory.private_cache(PRINCIPAL, [ticket.credential]) as own:
+            person = gssapi.Credentials(mechs=[KRB5], usage="initiate", store={"ccache": own}).impersonate(
+                name=gssapi.Name(f"{account}@{REALM_NAME}", KERBEROS_NAME), mechs=[KRB5], usage="initiate"
+            )
+            initiate(person, f"{LOGIN}@{REALM_NAME}").step()
+            person.store(store={"ccache": f"FILE:{file}"}, usage="initiate", overwrite=True)
+        return file.read_bytes()
 
     def login(self, account: str = "alice") -> LoginSession:
         """A session of the real login agent over the real sshd."""

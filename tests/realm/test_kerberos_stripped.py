@@ -8,14 +8,14 @@ from pathlib import Path
 import gssapi
 import pytest
 from bridge_kinds import Kind, made
-from bridge_side import KERBEROS_NAME, KRB5, LOGIN, MDS1, PRINCIPAL, REALM_NAME, BridgeSide, bridge_side, initiate
+from bridge_side import LOGIN, MDS1, PRINCIPAL, REALM_NAME, BridgeSide, bridge_side, initiate
 
-from bridge.kerberos import ccache, memory
+from bridge.kerberos import ccache
 from bridge.kerberos.holding import hold
-from bridge.kerberos.initial import InitialTickets
 from realm import Realm
 from realm.host import Host
 from realm.principals import DELEGATION_TARGETS
+from tests.tap.attack import attacks
 
 CACHE = "/tmp/captured"
 HOLDER = "mallory"
@@ -49,37 +49,13 @@ def captured(side: BridgeSide, desk: Host, account: str = "alice") -> bytes:
 
 def stored(side: BridgeSide, desk: Host) -> None:
     """Put there instead what MIT's library stores after S4U, which a bridge without ``strip`` would deliver."""
-    ticket = InitialTickets(PRINCIPAL, side.keytab).get(600)
-    with memory.private_cache(PRINCIPAL, [ticket.credential]) as own:
-        person = gssapi.Credentials(mechs=[KRB5], usage="initiate", store={"ccache": own}).impersonate(
-            name=gssapi.Name("alice@REALM.TEST", KERBEROS_NAME), mechs=[KRB5], usage="initiate"
-        )
-        file = side.scratch / "stored"
-        person.store(store={"ccache": f"FILE:{file}"}, usage="initiate", overwrite=True)
-    entries = ccache.parse(file.read_bytes())[1]
+    entries = ccache.parse(side.unstripped())[1]
     tgt = next(entry for entry in entries if entry.server.components[0] == b"krbtgt")
     desk.write(CACHE, ccache.write(tgt.client, (tgt,)), mode=0o600, owner=HOLDER)
 
 
-ATTACKS = [
-    pytest.param(["kvno", "-c", CACHE, "-U", "bob", PRINCIPAL], id="act as bob"),
-    pytest.param(["kvno", "-c", CACHE, "-U", "root", PRINCIPAL], id="act as root"),
-    pytest.param(["kvno", "-c", CACHE, "-I", "bob", "-P", LOGIN], id="act as bob towards the login node"),
-    pytest.param(["kvno", "-c", CACHE, "-U", "alice", PRINCIPAL], id="act as alice anew"),
-    pytest.param(["kvno", "-c", CACHE, "host/node1.realm.test"], id="another host"),
-    pytest.param(["kvno", "-c", CACHE, "HTTP/bridge.realm.test"], id="the bridge's web service"),
-    pytest.param(["kvno", "-c", CACHE, f"krbtgt/{REALM_NAME}"], id="a TGT"),
-    pytest.param(["kvno", "-c", CACHE, "kadmin/changepw"], id="change the password"),
-    pytest.param(["kvno", "-c", CACHE, "kadmin/admin"], id="administer the KDC"),
-    pytest.param(["kinit", "-c", CACHE, "-R"], id="renew"),
-    pytest.param(["kinit", "-c", CACHE, "-R", "-S", LOGIN], id="renew the service ticket"),
-    pytest.param(["kinit", "-c", CACHE, "-v"], id="validate"),
-    pytest.param(["kvno", "-c", CACHE, "--u2u", CACHE, "alice"], id="user to user"),
-]
-
-
 @pytest.mark.threat("T20")
-@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("attack", [pytest.param(argv, id=name) for name, argv in attacks(CACHE).items()])
 def test_a_captured_file_gives_a_thief_nothing_more(side: BridgeSide, desk: Host, attack: list[str]) -> None:
     data, before = captured(side, desk), side.realm.log("krb5kdc")
     done = desk.run(attack, user=HOLDER, check=False)

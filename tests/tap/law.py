@@ -11,7 +11,7 @@ from functools import cache
 from realm import Realm
 from realm.people import PEOPLE
 from realm.principals import BRIDGE_HTTP, DELEGATION_TARGETS, KEYTABS
-from realm.topology import KRB_REALM
+from realm.topology import KRB_REALM, spec
 from realm.workspace import CHECKOUT
 from tests.tap import keys
 from tests.tap.kerberos import RENEWABLE, Sight
@@ -23,7 +23,7 @@ _WEB = f"{BRIDGE_HTTP}@{KRB_REALM}"
 _TO_BROKER = ": socket AF_UNIX to "
 """Web passes on what callers show it of themselves, to the one process that has the key for it."""
 
-_SECOND_LOGIN = "host/node1.realm.test"
+_LISTED_HERE = {f"host/{spec('node1').fqdn}@{KRB_REALM}"}
 """What tests that are a bridge themselves let the KDC delegate to besides."""
 
 
@@ -51,9 +51,8 @@ class Law:
         yield from sight.faults
         if sight.what.startswith("ticket") and sight.server == _WEB and _TO_BROKER in name:
             return
-        if sight.server is not None and sight.server not in self._listed:
-            if not (name.startswith("here: ") and sight.server == f"{_SECOND_LOGIN}@{KRB_REALM}"):
-                yield f"{sight.server} is no listed target"
+        if sight.server not in {None, *self._listed, *(_LISTED_HERE if name.startswith("here: ") else ())}:
+            yield f"{sight.server} is no listed target"
         if sight.end is not None and sight.end > moment + longest_minutes() * 60 + _CLOCK_SECONDS:
             yield f"it ends {sight.end - moment:.0f} seconds later, and policy allows {longest_minutes()} minutes"
         if sight.client is not None and owner is not None and sight.client != owner:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import queue
-import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
