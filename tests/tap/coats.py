@@ -23,6 +23,9 @@ _BASE64 = re.compile(rb"[A-Za-z0-9+/_\-\\\r\n]{96,}")
 _HEX = re.compile(rb"[0-9A-Fa-f]{192,}")
 _ZIPPED = re.compile(rb"\x1f\x8b\x08|\x78[\x01\x5e\x9c\xda]")
 _CHUNKED = re.compile(rb"transfer-encoding: *chunked.*?\r\n\r\n", re.DOTALL | re.IGNORECASE)
+# Of text only: a ticket's cipher may hold what looks like an escape, and would be another's with it undone.
+_JSON = re.compile(rb'"(?:[^"\\\x00-\x1f]|\\.){96,}+"')
+_URL = re.compile(rb"(?:%[0-9A-Fa-f]{2}|[!-$&-~]){96,}+")
 _ESCAPE = re.compile(rb"\\u00([0-9A-Fa-f]{2})|\\([bfnrt\"\\/])|([\xc2\xc3][\x80-\xbf])")
 _SHORT_ESCAPES = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t"}
 
@@ -54,10 +57,12 @@ def _coats(data: bytes) -> Iterator[tuple[str, int, bytes]]:
         yield from _unzipped(data, found.start())
     for found in _CHUNKED.finditer(data):
         yield "HTTP chunks", found.start(), _dechunked(data, found.end())
-    if b"\\u00" in data:
-        yield "JSON", 0, _ESCAPE.sub(_unescaped, data)
-    if data.count(b"%") > 16:
-        yield "URL", 0, urllib.parse.unquote_to_bytes(data)
+    for found in _JSON.finditer(data):
+        if b"\\u00" in found[0]:
+            yield "JSON", found.start(), _ESCAPE.sub(_unescaped, found[0])
+    for found in _URL.finditer(data):
+        if b"%" in found[0]:
+            yield "URL", found.start(), urllib.parse.unquote_to_bytes(found[0])
 
 
 def _unzipped(data: bytes, offset: int) -> Iterator[tuple[str, int, bytes]]:

@@ -2,8 +2,8 @@
 
 What is not seen: what C libraries send by themselves (`recorder`); the last write into TLS of a process that is killed
 within it; a deflate stream without zlib's head, a ticket in two pieces of another protocol's framing than HTTP's and
-SSH's, and what is enciphered once more; a cache that is taken from a node faster than it can be read there, or is no file
-(it was seen on its way); and the realms that the demo and the tests of realms make, where nothing is looked at.
+SSH's, and what is enciphered once more; a cache that is taken from a node faster than it can be read there, or that is
+no file (it was seen on its way); and the realms of the demo and of the tests of realms, where nothing is looked at.
 """
 
 from __future__ import annotations
@@ -57,6 +57,20 @@ def tapped_realm() -> Iterator[Realm]:
         finally:
             TAPS.remove(tap)
             tap.close()
+
+
+@contextmanager
+def apart(realm: Realm) -> Iterator[Tap]:
+    """A tap of its own for a while in which something is to be found; the realm's own does not look at it."""
+    own = TAPS[-1]
+    _fail(own.look(), "before this test")
+    fresh = Tap(realm)
+    try:
+        fresh.skip()
+        yield fresh
+    finally:
+        fresh.close()
+        own.skip()
 
 
 def _attacked(realm: Realm, tap: Tap) -> list[str]:

@@ -78,6 +78,14 @@ class Tap:
         self._streams = {name: stream for name, stream in self._streams.items() if not name.startswith("file of")}
         return found
 
+    def skip(self) -> None:
+        """Pass over what has come since the last look, as another tap's."""
+        self._collect()
+        self._streams.clear()
+        known = dict(self.recorded)
+        self._read_audit()
+        self.recorded = known
+
     def missing(self) -> list[str]:
         """What was delivered by the audit log, and not seen: a tap that is off proves nothing.
 
