@@ -195,6 +195,7 @@ def test_a_server_that_changes_its_key_on_the_way_is_left() -> None:
         server.close()
 
 
+@pytest.mark.sends_wrong_tickets
 def test_the_ticket_of_one_person_does_not_open_the_account_of_another(side: BridgeSide) -> None:
     assert _code(side, "alice", ticket_of="bob") == (PolicyRefused, "ssh.refused")
     assert _code(side, "root", ticket_of="alice") == (PolicyRefused, "ssh.refused")

@@ -31,7 +31,7 @@ def test_no_ticket_reaches_the_login_node_by_itself(desk: Host) -> None:
     assert b"No credentials cache found" in done.stderr
 
 
-@pytest.mark.forwards_tickets
+@pytest.mark.sends_wrong_tickets
 def test_ticket_that_a_person_forwards_is_removed_with_her_session(realm: Realm, desk: Host) -> None:
     seen = desk.run(["ssh", "-K", "login.realm.test", "klist"], user="alice").stdout.decode()
     assert "krbtgt/REALM.TEST@REALM.TEST" in seen

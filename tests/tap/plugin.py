@@ -87,9 +87,9 @@ def _attacked(realm: Realm, tap: Tap) -> list[str]:
 def nothing_leaks(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail the test during which something left that must not."""
     yield
-    forwarding = request.node.get_closest_marker("forwards_tickets") is not None
+    on_purpose = request.node.get_closest_marker("sends_wrong_tickets") is not None
     for tap in TAPS:
-        _fail(tap.look(forwarding=forwarding), request.node.nodeid)
+        _fail(tap.look(on_purpose=on_purpose), request.node.nodeid)
 
 
 def _fail(lines: list[str], where: str) -> None:

@@ -136,7 +136,7 @@ def tap_ssh(put: Put) -> None:
         if packet[0] == _USERAUTH_REQUEST:
             size = int.from_bytes(packet[1:5], "big")
             accounts[self] = packet[5 : 5 + size].decode("utf-8", "replace")
-        name = f"{names.of(self)} as {accounts.get(self, 'nobody')}"
+        name = f"{names.of(self)} as {accounts[self]}" if self in accounts else names.of(self)
         if packet[0] == _CHANNEL_DATA:
             put(f"{name} channel {int.from_bytes(packet[1:5], 'big')}", packet[9:])
         elif packet[0] == _CHANNEL_EXTENDED_DATA:
