@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import re
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterator
@@ -16,8 +17,9 @@ from bridge_side import LOGIN, MDS1, REALM_NAME, BridgeSide, bridge_side
 from bridge.kerberos.holding import hold
 from realm import Realm
 from realm.principals import BRIDGE
+from realm.workspace import CHECKOUT
 from runner import wire
-from tests.tap import attack
+from tests.tap import attack, plugin
 from tests.tap.coats import uncoated
 from tests.tap.kerberos import Sight, sights
 from tests.tap.watch import Tap
@@ -145,8 +147,6 @@ def test_the_attack_on_a_delivered_bundle_fails(side: BridgeSide) -> None:
 
 
 def test_what_a_process_of_ours_sends_over_ssh_is_recorded(side: BridgeSide, tap: Tap) -> None:
-    from tests.tap import plugin
-
     plugin.TAPS.append(tap)
     try:
         with hold(side.tickets()):
@@ -156,3 +156,11 @@ def test_what_a_process_of_ours_sends_over_ssh_is_recorded(side: BridgeSide, tap
     finally:
         plugin.TAPS.remove(tap)
     assert tap.seen["ssh"]
+
+
+def test_no_bridge_is_brought_up_beside_the_tap() -> None:
+    whole = re.compile(r"\bRealm\(\)")
+    found = {
+        str(path.relative_to(CHECKOUT)) for path in (CHECKOUT / "tests").rglob("*.py") if whole.search(path.read_text())
+    }
+    assert found == {"tests/tap/plugin.py"}
