@@ -23,6 +23,7 @@ _WEB = f"{BRIDGE_HTTP}@{KRB_REALM}"
 _TO_BROKER = ": socket AF_UNIX to "
 """Web passes on what callers show it of themselves, to the one process that has the key for it."""
 
+_WITH_KEYTAB = {f"{keytab.principal}@{KRB_REALM}" for keytab in KEYTABS}
 _LISTED_HERE = {f"host/{spec('node1').fqdn}@{KRB_REALM}"}
 """What tests that are a bridge themselves let the KDC delegate to besides."""
 
@@ -67,6 +68,8 @@ class Law:
             paths = [self._realm.host(host).path(path) for host, path in sorted(files) if host in self._realm.hosts]
             self._opened[sight.ticket_id] = keys.inside(sight.ticket, paths)
         known = self._opened[sight.ticket_id]
+        if known is None and sight.server in _WITH_KEYTAB:
+            yield "the key of its service does not open it"
         if known is not None:
             expected = sight.client or owner
             if expected is not None and known.client != expected:
