@@ -39,8 +39,13 @@ _NEEDLES = {
 }
 
 RENEWABLE = 0x00800000
-_UNFIT = RENEWABLE | 0x10000000 | 0x04000000 | 0x02000000 | 0x01000000 | 0x00400000
-"""Renewable, proxiable, may postdate, postdated, invalid, initial (RFC 4120 section 2): no delivered ticket's flags."""
+_UNFIT = (
+    RENEWABLE | 0x40000000 | 0x20000000 | 0x10000000 | 0x08000000 | 0x04000000 | 0x02000000 | 0x01000000 | 0x00400000
+)
+"""Renewable, forwardable, forwarded, proxiable, proxy, may postdate, postdated, invalid, initial (RFC 4120 section 2).
+
+No delivered ticket has one of these; a forwardable one could be the evidence of the next S4U2Proxy.
+"""
 
 
 class Cut(Exception):

@@ -83,7 +83,7 @@ class Law:
         entry = recorded.get(sight.ticket_id)
         if entry is None:
             yield "no outcome in the audit log has its id"
-        elif entry.client not in (sight.client or entry.client, known.client if known else entry.client):
+        elif {sight.client, known.client if known else None} - {None, entry.client}:
             yield f"the audit log has it as of {entry.client}"
 
 

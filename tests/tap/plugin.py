@@ -24,6 +24,9 @@ from tests.tap.watch import Tap
 ENVIRONMENT = {"PYTHONPATH": f"{CHECKOUT / 'tests' / 'tap' / 'inside'}:{CHECKOUT}"}
 """With it, a broker or web records what it sends."""
 
+_MOST_THEFTS = 5
+"""Each takes half a second."""
+
 TAPS: list[Tap] = []
 """Of the realms that are up."""
 
@@ -74,9 +77,9 @@ def apart(realm: Realm) -> Iterator[Tap]:
 
 
 def _attacked(realm: Realm, tap: Tap) -> list[str]:
-    """Give each person's captured tickets, the newest for each service, to a thief; what has worked."""
+    """Give some persons' captured tickets, the newest for each service, to a thief; what has worked."""
     found = []
-    for client, entries in sorted(tap.loot.items()):
+    for client, entries in sorted(tap.loot.items())[:_MOST_THEFTS]:
         newest = {entry.server: entry for entry in sorted(entries.values(), key=lambda entry: entry.end or 0)}
         worked = attack.successes(realm, newest.values())
         found += [f"with the captured tickets of {client}: {what}" for what in worked]
