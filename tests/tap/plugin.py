@@ -66,7 +66,7 @@ def tapped_realm() -> Iterator[Realm]:
 def apart(realm: Realm) -> Iterator[Tap]:
     """A tap of its own for a while in which something is to be found; the realm's own does not look at it."""
     own = TAPS[-1]
-    _fail(own.look(), "before this test")
+    _fail(own.look() + own.missing(), "before this test")
     fresh = Tap(realm)
     try:
         fresh.skip()

@@ -50,6 +50,7 @@ class Tap:
         self._offsets: dict[Path, int] = {}
         self._audited = 0
         self._numbers = Counter[str]()
+        self._skipped = set[str]()
         self.recorded: dict[str, Recorded] = {}
         self.seen: dict[str, set[str]] = defaultdict(set)
         """Ids of tickets, by kind of stream: "socket", "https", "ssh", "login", "node1", ..."""
@@ -84,12 +85,12 @@ class Tap:
         return found
 
     def skip(self) -> None:
-        """Pass over what has come since the last look, as another tap's."""
+        """Pass over what has come since the last look, which another tap looks at."""
         self._collect()
         self._streams.clear()
-        known = dict(self.recorded)
+        before = set(self.recorded)
         self._read_audit()
-        self.recorded = known
+        self._skipped |= self.recorded.keys() - before
 
     def missing(self) -> list[str]:
         """What was delivered by the audit log, and not seen: a tap that is off proves nothing.
@@ -99,6 +100,8 @@ class Tap:
         self._read_audit()
         asked: dict[str, list[str]] = defaultdict(list)
         for ticket_id, entry in self.recorded.items():
+            if ticket_id in self._skipped:
+                continue
             asked[f"socket: of the broker {entry.instance}"].append(ticket_id)
             if entry.use in ("node", "login"):
                 asked["https: to nodes" if entry.use == "node" else "ssh: to login nodes"].append(ticket_id)
