@@ -13,6 +13,7 @@ from bridge.kerberos import ccache
 from bridge.kerberos.exchange import Exchange
 from bridge.kerberos.guard import AccountGuard
 from bridge.kerberos.impersonation import MAX_TARGETS, Impersonation
+from bridge.kerberos.targets import account_principal
 from bridge.kerberos.ticket import open_part
 from bridge.policy.directory import Directory
 
@@ -28,6 +29,7 @@ def check_user(site: Site, user: str, directory: Directory) -> Iterator[Finding]
     for cluster in site.clusters:
         subject = f"{user} on {cluster.name}"
         try:
+            account_principal(user, site.realm)
             uid = directory.lookup(user).uid
             seen = [_tickets(person, user, uid, part) for part in _parts(targets_of(cluster))]
         except BridgeError as error:
