@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 from runner.login.call import Call
 from runner.login.failures import VerbFailed, malformed
 from runner.login.request import Request
 from runner.login.slurm_output import SACCT_FORMAT, SQUEUE_FORMAT, UnreadableOutput, parse_sacct, parse_squeue
+from runner.login.tools import NOT_YET
 
 MAX_ARGUMENTS = 200
 IDS_PER_COMMAND = 1000
 
 FIND_SINCE = "now-60days"
 """sacct looks for a name from today's midnight on unless told otherwise."""
+
+RELEASE_SECONDS = 20.0
+RELEASE_PAUSE_SECONDS = 0.2
 
 _UNKNOWN_ID = "Invalid job id specified"
 _ENDED = "Job has already finished"
@@ -32,9 +37,17 @@ def submit(request: Request, call: Call) -> dict[str, Any]:
 
 
 def release(request: Request, call: Call) -> dict[str, Any]:
-    """Release a held job."""
-    call.tools.run("scontrol", ["release", _job_id(request.text("job_id"))])
-    return {}
+    """Release a held job; again for a while where slurmctld is just giving the job its row in the accounting."""
+    job_id, deadline = _job_id(request.text("job_id")), time.monotonic() + RELEASE_SECONDS
+    while True:
+        try:
+            call.tools.run("scontrol", ["release", job_id])
+        except VerbFailed as failure:
+            if NOT_YET not in failure.detail or time.monotonic() >= deadline:
+                raise
+            time.sleep(RELEASE_PAUSE_SECONDS)
+        else:
+            return {}
 
 
 def cancel(request: Request, call: Call) -> dict[str, Any]:

@@ -12,7 +12,11 @@ DEFAULT_DIRECTORIES = ("/usr/bin", "/bin", "/usr/local/bin")
 TIMEOUT_SECONDS = 30.0
 MAX_DETAIL_CHARACTERS = 4096
 
+NOT_YET = "the DB index is being set"
+"""ESLURM_JOB_SETTING_DB_INX (slurm_errno.c): a held job can't be released in this moment, but in the next."""
+
 _UNAVAILABLE = (
+    NOT_YET,
     "Unable to contact slurm controller",
     "Unable to establish connection",
     "Unable to establish configuration source",

@@ -290,6 +290,19 @@ def test_what_slurm_says_becomes_a_code(
     assert refused.value.code == code
 
 
+NOT_YET = "Job update not available right now, the DB index is being set, try again in a bit for job 7"
+
+
+def test_a_job_that_can_not_be_released_in_this_moment_is_released_in_the_next(site: Site) -> None:
+    fails_twice = f"""
+echo x >> "$0.calls"
+[ "$(/usr/bin/wc -l < "$0.calls")" -ge 3 ] || {{ echo "{NOT_YET}" >&2; exit 1; }}
+"""
+    _tool(site, "scontrol", fails_twice)
+    site.agent.ask("release", job_id="7")
+    assert len((site.bin / "scontrol.calls").read_text().splitlines()) == 3
+
+
 def test_state_asks_sacct_only_for_what_squeue_forgot(site: Site) -> None:
     _tool(site, "squeue", 'echo "$@" > "$0.args"; echo "7|RUNNING|0|n1|2026-11-20T22:23:15|None|"')
     _tool(site, "sacct", 'echo "$@" > "$0.args"; echo "5|FAILED|3:0|n1|2026-11-20T22:23:15|None"')
