@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 from typing import Any
 
 from realm import Realm, tls
-from realm.bridgehost import URL
+from realm.bridgehost import COMMAND, URL
 from realm.gitlab.client import GitLabControl
 
 _WRITTEN = "\n%{http_code} %{redirect_url}"
@@ -58,6 +58,12 @@ class AtDesk:
     def call(self, path: str, **body: Any) -> Answer:
         """Change something by the API."""
         return self._curl(f"{URL}{path}", "--header", "X-CI-Bridge-Client: test", "--json", json.dumps(body))
+
+    def command(self, *words: str) -> str:
+        """Run `ci-bridge`; its standard output."""
+        host = self._realm.host("desk")
+        host.write("/etc/ci-bridge/client.toml", f'server = "{URL}"\nca_file = "{tls.CA_PATH}"\n')
+        return host.run([*COMMAND, *words], user=self.name).stdout.decode()
 
     def start(self) -> str:
         """Begin to link; GitLab's address, to which the bridge sends the browser."""

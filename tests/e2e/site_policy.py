@@ -2,32 +2,45 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from realm import Realm
-from realm.bridgehost import POLICIES
-from tests.e2e.test_linking import _reload
+from realm.bridgehost import POLICIES, SERVICE
 
 CLUSTERS = f"{POLICIES}/clusters.toml"
 NODE_CONFIG = "/etc/ci-bridge/node.toml"
+RELOAD_SECONDS = 10.0
+
+
+def reload(realm: Realm) -> None:
+    """Let the broker read the policies again, and wait until it has."""
+    before = realm.log(SERVICE.name).count("policy.reloaded")
+    broker = realm.host("bridge").run(["pgrep", "--uid", "ci-bridge-broker", "--full", "bridge.cli.main broker"])
+    realm.host("bridge").run(["kill", "-HUP", *broker.stdout.decode().split()])
+    deadline = time.monotonic() + RELOAD_SECONDS
+    while realm.log(SERVICE.name).count("policy.reloaded") == before:
+        assert time.monotonic() < deadline, realm.log(SERVICE.name)[-2000:]
+        time.sleep(0.05)
 
 
 @contextmanager
-def cluster_with(realm: Realm, **names: str) -> Iterator[None]:
-    """Let the cluster have these strings in place of its own, until the end of the block."""
+def cluster_with(realm: Realm, **names: str | list[str]) -> Iterator[None]:
+    """Let the cluster have these values in place of its own, until the end of the block."""
     host = realm.host("bridge")
     before = host.read(CLUSTERS).decode()
     lines = [line for line in before.splitlines() if line.partition(" =")[0] not in names]
     assert len(lines) == len(before.splitlines()) - len(names)
-    lines += [f'{name} = "{value}"' for name, value in names.items()]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in names.items()]
     try:
         host.write(CLUSTERS, "\n".join(lines) + "\n")
-        _reload(realm)
+        reload(realm)
         yield
     finally:
         host.write(CLUSTERS, before)
-        _reload(realm)
+        reload(realm)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from realm.errors import RealmError
 from realm.gitlab.client import GitLabControl
 from tests.e2e.at_desk import AtDesk
 from tests.e2e.person import WAIT_FOR_GO, Person
-from tests.e2e.test_linking import _reload
+from tests.e2e.site_policy import reload
 from tests.tap.plugin import tapped_realm
 
 REASON = ("--reason", "as agreed")
@@ -130,7 +130,7 @@ def bob(realm: Realm, gitlab: GitLabControl) -> Person:
 @pytest.fixture(scope="module")
 def desk(realm: Realm, gitlab: GitLabControl) -> Desk:
     realm.host("bridge").write(f"{POLICIES}/roles.toml", ADMINS)
-    _reload(realm)
+    reload(realm)
     return Desk(realm, gitlab)
 
 

@@ -53,7 +53,7 @@ def lift(ledger: Ledger, switch_id: str, actor: str, reason: str) -> KillSwitch:
     """Lift it, as an operator."""
     with sealed(ledger) as register:
         desk = KillDesk(register, Acts(ledger), frozenset({GITLAB}), lambda: NOW)
-        return desk.lift(Caller(actor, None, frozenset({Role.OPERATOR})), switch_id, reason)
+        return desk.lift(Caller(actor, None, frozenset({Role.OPERATOR}), bound=True), switch_id, reason)
 
 
 @contextmanager

@@ -275,8 +275,8 @@ def site_files(mark: str) -> dict[str, str]:
 
 
 def who(name: str) -> Caller:
-    """Somebody with a ticket."""
-    return Caller(name, None, frozenset({Role(ROLES[name])}), method=Method.NEGOTIATE)
+    """Somebody with a ticket for this very request."""
+    return Caller(name, None, frozenset({Role(ROLES[name])}), method=Method.NEGOTIATE, bound=True)
 
 
 def submitted(site: Site, mark: str = "one") -> Proposal:
