@@ -20,12 +20,15 @@ ON_NODE1 = {"SCHEDULER_PARAMETERS": "--partition=ci --nodes=1 --time=5"}
 ON_BOTH = {"SCHEDULER_PARAMETERS": "--partition=ci --nodes=2 --ntasks=2 --time=5"}
 
 INITIATE = f"""
-import base64, gssapi
+import base64, os, shutil, tempfile, gssapi
 name = gssapi.Name("{MDS[0]}@REALM.TEST", gssapi.NameType.kerberos_principal)
-credentials = gssapi.Credentials(usage="initiate", store={{"ccache": "FILE:{CACHE}"}})
-context = gssapi.SecurityContext(name=name, creds=credentials, usage="initiate")
-print(base64.b64encode(context.step()).decode())
+with tempfile.TemporaryDirectory(dir=os.path.expanduser("~")) as directory:
+    copy = shutil.copy("{CACHE}", directory)
+    credentials = gssapi.Credentials(usage="initiate", store={{"ccache": f"FILE:{{copy}}"}})
+    context = gssapi.SecurityContext(name=name, creds=credentials, usage="initiate")
+    print(base64.b64encode(context.step()).decode())
 """
+"""By a copy, since GSSAPI writes into a cache that ends soon when to look for a new one (acquire_cred.c)."""
 ACCEPT = f"""
 import base64, gssapi, sys
 credentials = gssapi.Credentials(usage="accept", store={{"keytab": "{LUSTRE_KEYTAB}", "rcache": "none:"}})

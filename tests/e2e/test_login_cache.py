@@ -41,6 +41,7 @@ def one_path(realm: Realm) -> Iterator[None]:
 
 
 @pytest.mark.threat("T23")
+@pytest.mark.sends_wrong_tickets
 @pytest.mark.usefixtures("login")
 def test_a_run_has_tickets_beside_the_persons_own_and_takes_only_its_own_away(realm: Realm, alice: Person) -> None:
     before = _klist(realm, OWN)
@@ -59,6 +60,7 @@ def test_a_run_has_tickets_beside_the_persons_own_and_takes_only_its_own_away(re
 
 
 @pytest.mark.threat("T23")
+@pytest.mark.sends_wrong_tickets
 @pytest.mark.usefixtures("login", "one_path")
 def test_where_there_is_one_path_the_persons_own_login_stays_and_serves(realm: Realm, alice: Person) -> None:
     before = _klist(realm, OWN)
