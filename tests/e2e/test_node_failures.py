@@ -56,7 +56,11 @@ def test_a_node_that_reboots_loses_job_and_tickets_and_serves_the_next(realm: Re
     assert not there(realm, "node1")
     assert not there(realm, "node1", f"{STATE}/{slurm_id}")
 
-    until(lambda: _slurm_has_noticed(realm, slurm_id), "Slurm did not notice that the job is gone")
+    # Until then Slurm takes a job that the node does not know for one that is on its way (BatchStartTimeout and
+    # MessageTimeout, job_mgr.c). What a node has it hears when the node registers, as it does at its boot.
+    until(lambda: _state(realm, slurm_id) != "RUNNING" or _seconds_ago(realm, slurm_id) > 12, "it did not grow older")
+    realm.restart_service("slurmd-node1")
+    until(lambda: _state(realm, slurm_id) != "RUNNING", "Slurm did not notice that the job is gone")
     done = alice.finished(lost)
     assert (done.status, done.failure_reason) == ("failed", "runner_system_failure")
     assert "slurm.node_failed" in alice.log(lost)
@@ -68,12 +72,10 @@ def test_a_node_that_reboots_loses_job_and_tickets_and_serves_the_next(realm: Re
     assert alice.finished(after).status == "success"
 
 
-def _slurm_has_noticed(realm: Realm, slurm_id: str) -> bool:
-    """Have the node tell the controller which jobs it has, as at its boot; a young job may still be on its way."""
-    if _state(realm, slurm_id) == "RUNNING":
-        realm.restart_service("slurmd-node1")
-        return False
-    return True
+def _seconds_ago(realm: Realm, slurm_id: str) -> int:
+    """When the job was started."""
+    minutes, _, seconds = _state(realm, slurm_id, "%M").partition(":")
+    return int(minutes) * 60 + int(seconds)
 
 
 def _state(realm: Realm, slurm_id: str, what: str = "%T") -> str:
