@@ -55,6 +55,11 @@ def _confirmed(request: Request) -> _Said:
     return _Said(f"{_ACTIVATIONS}/{request.get('number')}/confirm", _of(request, "content_hash"))
 
 
+def _linked(request: Request) -> _Said:
+    verb = "approve" if request.get("approve") is True else "reject"
+    return _Said(f"/v1/links/{request.get('link_id')}/{verb}", _of(request, "reason"))
+
+
 def _lifted(request: Request) -> _Said:
     return _Said(f"/v1/kills/{request.get('switch_id')}/lift", _of(request, "reason"))
 
@@ -66,6 +71,7 @@ _ACTS: Final[Mapping[str, Callable[[Request], _Said]]] = {
     "policy_break_glass": _broken,
     "policy_confirm": _confirmed,
     "kill_lift": _lifted,
+    "link_decide": _linked,
 }
 """The acts that demand it; the desks refuse a caller who is not bound."""
 

@@ -183,10 +183,11 @@ class LinkDesk:
             return link
 
     def decide(self, caller: Caller, link_id: str, *, approve: bool, reason: str) -> Link:
-        """Approve or reject what somebody else proposed; raises BridgeError."""
+        """Approve or reject what somebody else proposed, by a ticket for that very request; raises BridgeError."""
         with self._refusals("approve" if approve else "reject", caller):
             caller.require(Role.APPROVER)
             caller.require_person()
+            caller.require_bound()
             with self.register.begin() as (tx, register):
                 link = _one(register, link_id, LinkState.PROPOSED)
                 if approve:

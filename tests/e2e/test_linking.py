@@ -10,6 +10,7 @@ import pytest
 
 from realm import Realm
 from realm.bridgehost import POLICIES
+from realm.errors import RealmError
 from realm.gitlab.client import GitLabControl
 from tests.e2e.at_desk import AtDesk, confirmation
 from tests.e2e.person import WAIT_FOR_GO, Person
@@ -157,12 +158,15 @@ def test_a_row_of_administrators_counts_once_two_have_agreed(
     assert mallory.call("/v1/links", **proposal).code == "caller.role"
     assert bob_at_desk.call("/v1/links", **proposal).code == "caller.role"
     made = alice_at_desk.call("/v1/links", **proposal)
-    path = f"/v1/links/{made.json['link']['link_id']}"
+    link_id = made.json["link"]["link_id"]
+    path = f"/v1/links/{link_id}"
     assert made.status == 201
-    assert alice_at_desk.call(f"{path}/approve", reason="me too").code == "link.four_eyes"
+    with pytest.raises(RealmError, match=r"link\.four_eyes"):
+        alice_at_desk.command("account", "approve", link_id, "--reason", "me too")
     assert mallory.call(f"{path}/approve", reason="me").code == "caller.role"
     refused = mallorys.finished(mallorys.push("echo ran"))
-    assert bob_at_desk.call(f"{path}/approve", reason="checked").status == 200
+    assert bob_at_desk.call(f"{path}/approve", reason="checked").code == "caller.not_bound"
+    bob_at_desk.command("account", "approve", link_id, "--reason", "checked")
     done = mallorys.finished(mallorys.push('echo "who: $(id -un)"'))
 
     assert refused.status == "failed"

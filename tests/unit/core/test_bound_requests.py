@@ -57,6 +57,14 @@ ACTS: dict[str, tuple[dict[str, Any], tuple[str, int | None, dict[str, Any]]]] =
         {"op": "policy_confirm", "number": 4, "content_hash": HASH},
         ("/v1/admin/activations/4/confirm", None, {"content_hash": HASH}),
     ),
+    "approve a link": (
+        {"op": "link_decide", "link_id": ID, "approve": True, "reason": "r"},
+        (f"/v1/links/{ID}/approve", None, {"reason": "r"}),
+    ),
+    "reject a link": (
+        {"op": "link_decide", "link_id": ID, "approve": False, "reason": "r"},
+        (f"/v1/links/{ID}/reject", None, {"reason": "r"}),
+    ),
     "lift": ({"op": "kill_lift", "switch_id": ID, "reason": "r"}, (f"/v1/kills/{ID}/lift", None, {"reason": "r"})),
 }
 """What web asks of the broker, and what the person's program bound its ticket to."""
@@ -64,6 +72,7 @@ ACTS: dict[str, tuple[dict[str, Any], tuple[str, int | None, dict[str, Any]]]] =
 CHANGED: Mapping[str, object] = {
     "proposal_id": "0000-0000-0000",
     "switch_id": "0000-0000-0000",
+    "link_id": "0000-0000-0000",
     "version": 9,
     "content_hash": OTHER,
     "reason": "another",
