@@ -50,7 +50,7 @@ PRINCIPALS: tuple[Principal, ...] = (
     Principal(BRIDGE_HTTP, _NEVER),
     # Non-renewable, so that no proxied ticket outlives the bridge's own, and that is short by the KDC's word too: no
     # limits of the shipped policies give tickets for longer.
-    Principal(BRIDGE, ("+ok_to_auth_as_delegate", "-allow_renewable", "-maxlife 3h")),
+    Principal(BRIDGE, ("+ok_to_auth_as_delegate", "+requires_preauth", "-allow_renewable", "-maxlife 3h")),
 )
 
 KEYTABS: tuple[Keytab, ...] = (
