@@ -4,33 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
 
 from realm import Realm
-from realm.bridgehost import POLICIES, SERVICE, ci_bridge
+from realm.bridgehost import POLICIES, ci_bridge
 from realm.demo.projects import ci_file, job
 from realm.gitlab.client import GitLabControl
 from tests.e2e.person import Person
+from tests.e2e.site_policy import reload
 
 GUARDS = f"{POLICIES}/guards.cedar"
 OWN_RUNNER = 'context has runner_environment && context.runner_environment == "self-hosted"'
-RELOAD_SECONDS = 10.0
 
 
-def _reload(realm: Realm, guards: str) -> None:
-    """Put other guards in force, and wait until they are."""
-    before = realm.log(SERVICE.name).count("policy.reloaded")
+def _put_in_force(realm: Realm, guards: str) -> None:
     realm.host("bridge").write(GUARDS, guards)
-    broker = realm.host("bridge").run(["pgrep", "--uid", "ci-bridge-broker", "--full", "bridge.cli.main broker"])
-    realm.host("bridge").run(["kill", "-HUP", *broker.stdout.decode().split()])
-    deadline = time.monotonic() + RELOAD_SECONDS
-    while realm.log(SERVICE.name).count("policy.reloaded") == before:
-        assert time.monotonic() < deadline, realm.log(SERVICE.name)[-2000:]
-        time.sleep(0.05)
+    reload(realm)
 
 
 @contextmanager
@@ -41,10 +33,10 @@ def _without_id_token(realm: Realm, project_id: int) -> Iterator[None]:
     guards = shipped.replace(signed, f"{signed} || context.project_id == {project_id}")
     guards = guards.replace(OWN_RUNNER, f'context.evidence == "job_token" || ({OWN_RUNNER})')
     try:
-        _reload(realm, guards)
+        _put_in_force(realm, guards)
         yield
     finally:
-        _reload(realm, shipped)
+        _put_in_force(realm, shipped)
 
 
 @pytest.mark.threat("T12")
