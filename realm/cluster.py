@@ -106,6 +106,7 @@ class Realm:
         """End every process of the realm and remove its directory; done twice it does nothing."""
         lifeline, self._lifeline = self._lifeline, None
         if lifeline is not None:
+            self._supervisor.wake()
             lifeline.close()
         self._supervisor.reap()
         claimed, self._workspace = self._workspace, None

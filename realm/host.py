@@ -221,3 +221,14 @@ def kill_session(process: subprocess.Popen[bytes], how: int = signal.SIGKILL) ->
     for group in groups or {os.getpgid(process.pid)}:
         with suppress(ProcessLookupError):
             os.killpg(group, how)
+    wake(process)
+
+
+def wake(process: subprocess.Popen[bytes]) -> None:
+    """Have the process that waits for a command look at it again.
+
+    nsenter stops itself together with a command that is stopped (nsenter.c, continue_as_child), and does not notice by
+    itself that this goes on, or ends: then nobody takes note of the end, and the host's PID 1 can't end either.
+    """
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGCONT)

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 
 from realm.errors import RealmError
-from realm.host import Host, kill_session
+from realm.host import Host, kill_session, wake
 from realm.service import Service
 
 _PAUSE_SECONDS = 0.02
@@ -95,6 +95,13 @@ class Supervisor:
         for running in dead:
             running.process.wait()
         return [name for name in self._known if name in gone]
+
+    def wake(self) -> None:
+        """Have all that waits for a service take note of its end, so that the realm can end."""
+        with self._guard:
+            waiting = list(self._running.values())
+        for running in waiting:
+            wake(running.process)
 
     def reap(self) -> None:
         """Collect the waiting processes after the realm has ended."""

@@ -94,6 +94,20 @@ def test_service_that_ignores_sigterm_is_killed(realm: Realm) -> None:
     assert "deaf" not in realm.host("desk").run(["ps", "ax", "-o", "args"]).stdout.decode()
 
 
+def test_service_that_was_stopped_in_its_tracks_is_ended_all_the_same(realm: Realm) -> None:
+    argv = (sys.executable, "-c", "import time; print('still', flush=True); time.sleep(999)")
+    ready = answers("/usr/bin/grep", "-q", "still", "/var/log/realm/still.log")
+    realm.start_service(Service(name="still", host="desk", argv=argv, ready=ready))
+    waiting = next(pid for service, pid in realm.services() if service.name == "still")
+    realm.host("desk").run(["pkill", "-STOP", "-f", "still"])
+    end = time.monotonic() + 10
+    while Path(f"/proc/{waiting}/stat").read_text().rpartition(") ")[2][0] != "T":
+        assert time.monotonic() < end, "nsenter goes on where its command does not"
+        time.sleep(0.02)
+    realm.stop_service("still", signal.SIGKILL)
+    assert not Path(f"/proc/{waiting}").exists()
+
+
 def test_service_that_dies_fails_at_once_with_its_last_words(realm: Realm) -> None:
     argv = (sys.executable, "-c", "raise SystemExit('no such luck')")
     began = time.monotonic()
