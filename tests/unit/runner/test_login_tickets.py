@@ -11,10 +11,6 @@ from agent_client import UID, USER, Failed, own
 from ccache_bytes import CONFIGURATION, TGS, cache_bytes, principal, ticket
 from test_login_agent_program import Site, site  # noqa: F401 - a fixture
 
-pytestmark = pytest.mark.skipif(
-    os.geteuid() != 0, reason="the agent refuses root, so the test must be able to leave it"
-)
-
 OURS = cache_bytes(USER, 2)
 LOGIN = cache_bytes(USER, 1, extra="tgt")
 SOON = int(time.time()) + 7200

@@ -9,8 +9,6 @@ import time
 import pytest
 from node_world import REALM, UID, Node, free_port
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the node agent works as root, and so does its test")
-
 
 def test_prolog_places_the_users_own_cache_and_epilog_removes_it(node: Node) -> None:
     assert node.hook("prolog") == 0, node.said
