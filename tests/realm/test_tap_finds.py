@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import re
+import time
 import urllib.parse
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from runner import wire
 from tests.tap import attack, plugin
 from tests.tap.coats import uncoated
 from tests.tap.kerberos import Sight, sights
+from tests.tap.law import Law, longest_minutes
 from tests.tap.watch import Tap
 
 TEXT = b"x" * 700
@@ -119,6 +121,17 @@ def test_a_ticket_that_the_audit_log_does_not_know_is_seen_where_a_service_sent_
     found = feed(tap, side.tickets().ccache, stream="web 7: https #1")
     assert found
     assert all("no outcome in the audit log has its id" in line for line in found)
+
+
+@pytest.mark.threat("T20")
+@pytest.mark.parametrize(("minutes", "faults"), [(-1, 0), (2, 1)])
+def test_a_ticket_that_lives_longer_than_any_policy_lets_it_is_seen(realm: Realm, minutes: int, faults: int) -> None:
+    now = time.time()
+    alice, end = f"alice@{REALM_NAME}", int(now) + (longest_minutes() + minutes) * 60
+    sight = Sight("cache entry", 0, server=f"{LOGIN}@{REALM_NAME}", client=alice, end=end)
+    found = list(Law(realm).faults("file of 20001 login:/tmp/krb5cc_20001", alice, now, sight, {}))
+    assert len(found) == faults
+    assert all("policy allows" in fault for fault in found)
 
 
 def test_a_stripped_bundle_is_nothing_to_complain_of(side: BridgeSide, tap: Tap) -> None:
