@@ -433,8 +433,8 @@ def test_the_runners_retry_takes_over_what_the_first_try_began(web: Web, broker:
     first = web.open(evidence)
     cluster.scripts.append(FakeScript(gate=threading.Event()))
     task = web.runs.start_stage(first, ONE, "get_sources", b"sleep")
+    wait_until(lambda: cluster.called("run"))  # a stage that has not begun is refused, not taken over
     second = web.open(evidence)
-    wait_until(lambda: cluster.called("run"))
     web.runs.finish(second)
 
     assert task.over
