@@ -17,6 +17,7 @@ from bridge.api.bounds import BodyLimit, KnownHost
 from bridge.api.callers import PEOPLE_AT_ONCE, Counter
 from bridge.api.guards import guarded
 from bridge.api.headers import SafeHeaders
+from bridge.api.threads import Threads
 from bridge.audit.ledger import Ledger
 from bridge.audit.log import Writer
 from bridge.broker.client import BrokerClient
@@ -39,9 +40,6 @@ from bridge.settings import Settings
 from bridge.standing import RegisterCache
 from bridge.web import account, linking, style
 from bridge.web.pages import Pages, origin
-
-SLOW_CALLS: Final = 64
-"""Cancels and finishes at once: they wait for the cluster, in threads of their own, so that nobody waits for them."""
 
 ROUTERS: Final = (
     executor.router,
@@ -137,7 +135,7 @@ def make_app(settings: Settings, parts: Parts) -> FastAPI:
     )
     app.state.runs = parts.runs
     app.state.nodes = parts.nodes
-    app.state.slow = CapacityLimiter(SLOW_CALLS)
+    app.state.threads = Threads()
     app.state.counter = Counter(parts.broker, parts.ledger, CapacityLimiter(PEOPLE_AT_ONCE))
     app.state.advice = CapacityLimiter(advice.AT_ONCE)
     app.state.origin = None

@@ -81,7 +81,7 @@ Authorization = Annotated[str, Header(max_length=MAX_AUTHORIZATION)]
 
 
 @guard
-def credential(request: Request, authorization: Authorization = "") -> str:
+async def credential(request: Request, authorization: Authorization = "") -> str:
     """Return what the request shows: its ``Authorization`` header as it came, or its cookie as ``Session <token>``.
 
     Without one the broker is never asked: to it, a request that shows nothing is that of the process which sends it.
@@ -89,14 +89,14 @@ def credential(request: Request, authorization: Authorization = "") -> str:
     PolicyRefused ``request.cross_site`` for a cookie with which another site's page could change something.
     """
     if not shows_cookie(request):
-        return header_only(request, authorization)
+        return await header_only(request, authorization)
     if request.headers.getlist("Authorization"):
         raise ambiguous()
     return f"Session {session_of(request)}"
 
 
 @guard
-def header_only(request: Request, authorization: Authorization = "") -> str:
+async def header_only(request: Request, authorization: Authorization = "") -> str:
     """Return the ``Authorization`` header, as it came, at addresses where a cookie is not looked at.
 
     Raises TokenRefused ``negotiate.required``, RequestRefused ``caller.ambiguous``.
@@ -112,12 +112,12 @@ def header_only(request: Request, authorization: Authorization = "") -> str:
     return authorization
 
 
-def asker(request: Request, response: Response, shown: Annotated[str, Depends(credential)]) -> Asker:
+async def asker(request: Request, response: Response, shown: Annotated[str, Depends(credential)]) -> Asker:
     """Return whoever asks, at the counter that the composition root made."""
     return Asker(request.app.state.counter, shown, response)
 
 
-def presenter(request: Request, response: Response, shown: Annotated[str, Depends(header_only)]) -> Asker:
+async def presenter(request: Request, response: Response, shown: Annotated[str, Depends(header_only)]) -> Asker:
     """Return whoever asks with an ``Authorization`` header, whatever cookie comes along."""
     return Asker(request.app.state.counter, shown, response)
 

@@ -25,7 +25,7 @@ _OWN: Final = frozenset({"same-origin", "none"})
 _PRINTABLE: Final = re.compile(r"[\x20-\x7e]{1,256}", re.ASCII)
 
 
-def from_own_client(request: Request) -> None:
+async def from_own_client(request: Request) -> None:
     """Pass for a call of the API that changes something; raises PolicyRefused ``request.cross_site``."""
     client = _one(request, CLIENT_HEADER)
     _require(client is not None and _PRINTABLE.fullmatch(client) is not None)
@@ -34,7 +34,7 @@ def from_own_client(request: Request) -> None:
     _require(_one(request, "Sec-Fetch-Site") in (None, *_OWN))
 
 
-def from_own_page(request: Request) -> None:
+async def from_own_page(request: Request) -> None:
     """Pass for a form that a page of ours has posted; raises PolicyRefused ``request.cross_site``."""
     own = _own_origin(request)
     _require(own is not None and _one(request, "Origin") == own)

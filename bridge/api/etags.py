@@ -17,7 +17,7 @@ def etag(version: int) -> str:
     return f'"{version}"'
 
 
-def if_match(request: Request) -> int:
+async def if_match(request: Request) -> int:
     """Return the version that ``If-Match`` names.
 
     Raises RequestRefused ``request.precondition_required`` without one, as also for ``*``, which says that nothing was

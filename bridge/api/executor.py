@@ -10,6 +10,7 @@ from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, ConfigDict, Field
 
 from bridge.api.guards import everybody, guard
+from bridge.api.threads import Waiting
 from bridge.errors import RequestRefused, TokenRefused
 from bridge.model import Evidence, JobFacts, RunId, UnverifiedToken
 from bridge.runs.live import LiveRun, Runs
@@ -99,9 +100,9 @@ Registry = Annotated[Runs, Depends(runs)]
 
 # For everybody: the evidence in the body is what admission judges.
 @router.post("/runs", status_code=201, dependencies=[Depends(everybody)])
-async def open_run(body: AdmissionRequest, registry: Registry) -> dict[str, Any]:
+async def open_run(body: AdmissionRequest, registry: Registry, waiting: Waiting) -> dict[str, Any]:
     """Admit a job: verify, decide, record, impersonate; answers with the run and its session secret."""
-    return await run_in_threadpool(registry.open, body.evidence())
+    return await to_thread.run_sync(registry.open, body.evidence(), limiter=waiting.admissions)
 
 
 @router.put("/runs/{run_id}/stages/{invocation}", status_code=202)
@@ -142,20 +143,20 @@ async def events(
 
 @router.post("/runs/{run_id}/stages/{invocation}/cancel", status_code=202)
 async def cancel(
-    request: Request,
     invocation: Invocation,
     live: Live,
     registry: Registry,
+    waiting: Waiting,
     after: Annotated[int, Query(ge=0)] = 0,
     offset: Annotated[int, Query(ge=0)] = 0,
 ) -> dict[str, str]:
     """Ask for a stage to be cancelled; its event stream ends once that is confirmed."""
     task = await run_in_threadpool(registry.stage, live, invocation, after, offset)
-    await to_thread.run_sync(task.cancel, limiter=request.app.state.slow)
+    await to_thread.run_sync(task.cancel, limiter=waiting.slow)
     return {}
 
 
 @router.post("/runs/{run_id}/finish")
-async def finish(request: Request, live: Live, registry: Registry) -> dict[str, Any]:
+async def finish(live: Live, registry: Registry, waiting: Waiting) -> dict[str, Any]:
     """End the run: cancel what is alive, destroy tickets and private files; harmless when done before."""
-    return await to_thread.run_sync(registry.finish, live, limiter=request.app.state.slow)
+    return await to_thread.run_sync(registry.finish, live, limiter=waiting.slow)

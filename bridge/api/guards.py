@@ -3,8 +3,8 @@
 A guard is a dependency that lets nobody pass who has not proven something: a run's session, a Kerberos ticket. It is
 marked where it is written, and web does not start with a route that has none.
 
-A dependency that waits for nothing is ``async def``, here and in the routers: FastAPI runs every other in a thread of
-its own, which costs more than most of them do.
+A dependency that waits for nothing is ``async def``, here and in the routers: FastAPI runs every other in a thread,
+which costs more than most of them do, and of which there may be none left (``threads``).
 """
 
 from __future__ import annotations

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Request
 
 from bridge.api.guards import everybody
+from bridge.api.threads import Waiting
 from bridge.runs.live import Runs
 
 router = APIRouter(prefix="/health", dependencies=[Depends(everybody)])
 
 
 @router.get("/live")
-def live() -> dict[str, str]:
-    """Answer as long as the process can."""
+async def live() -> dict[str, str]:
+    """Answer as long as the process can; in no thread, since whoever asks may end a process that has none left."""
     return {"status": "live"}
 
 
 @router.get("/ready")
-def ready(request: Request) -> dict[str, str]:
+async def ready(request: Request, waiting: Waiting) -> dict[str, str]:
     """Answer 200 where the broker and the database answer too; otherwise the problem says which does not."""
     registry: Runs = request.app.state.runs
-    registry.check_ready()
+    await to_thread.run_sync(registry.check_ready, limiter=waiting.probes)
     return {"status": "ready"}

@@ -17,7 +17,7 @@ HEADER: Final = "Idempotency-Key"
 _KEY: Final = re.compile(r"[\x21-\x7e]{16,128}", re.ASCII)
 
 
-def idempotency_key(request: Request) -> str | None:
+async def idempotency_key(request: Request) -> str | None:
     """Return the key, or None; raises RequestRefused ``idempotency.key``."""
     given = request.headers.getlist(HEADER)
     if not given:
@@ -31,7 +31,7 @@ def idempotency_key(request: Request) -> str | None:
     return given[0]
 
 
-def no_idempotency_key(request: Request) -> None:
+async def no_idempotency_key(request: Request) -> None:
     """Pass for a request without a key; raises RequestRefused ``idempotency.not_here``: the answer is a secret."""
     if request.headers.getlist(HEADER):
         raise RequestRefused(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from anyio import to_thread
 from fastapi import APIRouter, Depends, Header, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from bridge.api.guards import guard
+from bridge.api.threads import Waiting
 from bridge.errors import TokenRefused
 from bridge.runs.nodes import NodeDesk, NodeJob
 
@@ -53,15 +55,15 @@ Desk = Annotated[NodeDesk, Depends(desk)]
 
 
 @router.post("/tickets")
-def tickets(body: NodeRequest, token: Token, node_desk: Desk) -> Response:
+async def tickets(body: NodeRequest, token: Token, node_desk: Desk, waiting: Waiting) -> Response:
     """Return the ticket bundle of a job that runs on the calling node now."""
-    delivery = node_desk.tickets(body.job(), token)
+    delivery = await to_thread.run_sync(node_desk.tickets, body.job(), token, limiter=waiting.nodes)
     headers = {"WWW-Authenticate": f"Negotiate {delivery.reply_token}", "X-CI-Bridge-Cache": delivery.cache}
     return Response(delivery.ccache, media_type="application/octet-stream", headers=headers)
 
 
 @router.post("/released", status_code=204)
-def released(body: NodeRequest, token: Token, node_desk: Desk) -> Response:
+async def released(body: NodeRequest, token: Token, node_desk: Desk, waiting: Waiting) -> Response:
     """Take down that the node has removed the job's tickets."""
-    reply = node_desk.released(body.job(), token)
+    reply = await to_thread.run_sync(node_desk.released, body.job(), token, limiter=waiting.nodes)
     return Response(status_code=204, headers={"WWW-Authenticate": f"Negotiate {reply}"})

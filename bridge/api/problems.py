@@ -23,7 +23,10 @@ log = structlog.get_logger()
 
 
 def install(app: FastAPI) -> None:
-    """Make every error that a route can raise leave as a problem document."""
+    """Make every error that a route can raise leave as a problem document.
+
+    The handlers are ``async def``: Starlette runs others in threads, where a refusal would wait for whoever holds them.
+    """
     app.add_exception_handler(BridgeError, _on_bridge_error)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
@@ -72,16 +75,16 @@ def too_long() -> RequestRefused:
     return RequestRefused("request.too_large", "The request's body is too long.", "Send less.")
 
 
-def _on_bridge_error(request: Request, error: Exception) -> Response:
+async def _on_bridge_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, BridgeError)  # noqa: S101 - Starlette's handler type is wider than its call
     return problem(error)
 
 
-def _on_invalid(request: Request, error: Exception) -> Response:
+async def _on_invalid(request: Request, error: Exception) -> Response:
     return problem(invalid())
 
 
-def _on_http(request: Request, error: Exception) -> Response:
+async def _on_http(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 500)
     if status == 413:
         return problem(too_long(), status)
@@ -101,7 +104,7 @@ def _on_http(request: Request, error: Exception) -> Response:
     return problem(refused, status)
 
 
-def _on_defect(request: Request, error: Exception) -> Response:
+async def _on_defect(request: Request, error: Exception) -> Response:
     reference = new_reference()
     log.error("api.defect", reference=reference, kind=type(error).__name__, exc_info=error)
     title, remedy = "The bridge failed at its own work.", "Report the reference to the bridge's operators."

@@ -85,18 +85,18 @@ class PageRoute(APIRoute):
             try:
                 return await inner(request)
             except BridgeError as error:
-                return pages(request).failed(error)
+                return (await pages(request)).failed(error)
             except RequestValidationError:
-                return pages(request).failed(invalid())
+                return (await pages(request)).failed(invalid())
             except HTTPException as error:
                 if error.status_code != 413:
                     raise
-                return pages(request).failed(too_long(), 413)
+                return (await pages(request)).failed(too_long(), 413)
 
         return handler
 
 
-def pages(request: Request) -> Pages:
+async def pages(request: Request) -> Pages:
     """Return the pages that the composition root made."""
     found: Pages = request.app.state.pages
     return found
