@@ -14,7 +14,7 @@ CLAIM_LIFE: Final = timedelta(seconds=60)
 """Between a node's proof of who it is and its bundle lies one look into Slurm's queue."""
 
 AT_ONCE: Final = 24
-"""Of web's 40 threads (anyio's default), so that one node leaves some to all others."""
+"""Of the 32 threads that web has for nodes (``api.threads``), so that one node leaves some to all others."""
 
 
 @dataclass(frozen=True, slots=True)
