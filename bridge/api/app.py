@@ -32,6 +32,7 @@ from bridge.kerberos.holding import hold
 from bridge.oidc.gitlab import GitLabJobCheck
 from bridge.runs.killing import KillWatch
 from bridge.runs.live import Runs, Workshop
+from bridge.runs.login_refresh import LoginRefresh
 from bridge.runs.nodes import NodeDesk
 from bridge.runs.reaping import Reaper
 from bridge.runs.stopping import Stopper
@@ -74,6 +75,7 @@ class Parts:
     kills: KillWatch
     jobs: JobWatch
     reaper: Reaper
+    refresh: LoginRefresh
     broker: BrokerClient
     ledger: Ledger
 
@@ -92,7 +94,10 @@ def make_parts(settings: Settings) -> Parts:
     checks = {issuer.url: GitLabJobCheck(issuer.url, issuer.ca_file) for issuer in settings.issuers}
     jobs = _job_watch(settings, runs, stopper, checks)
     reaper = Reaper(ledger, runs, stopper, checks, silence_seconds=settings.web.executor_silence_seconds)
-    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs, reaper, broker, ledger)
+    refresh = LoginRefresh(runs)
+    return Parts(
+        runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs, reaper, refresh, broker, ledger
+    )
 
 
 def _job_watch(settings: Settings, runs: Runs, stopper: Stopper, checks: dict[str, GitLabJobCheck]) -> JobWatch:
@@ -115,7 +120,9 @@ def make_app(settings: Settings, parts: Parts) -> FastAPI:
         parts.kills.start()
         parts.jobs.start()
         parts.reaper.start()
+        parts.refresh.start()
         yield
+        parts.refresh.stop()
         parts.reaper.stop()
         parts.jobs.stop()
         parts.kills.stop()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+import structlog
+
 from bridge.cluster.node import LoginNode, Running
-from bridge.errors import Defect, Outage
+from bridge.errors import BridgeError, Defect, Outage
 from bridge.model import StageState
 from bridge.runs.book import StageBook
 from bridge.runs.login_tickets import LoginTickets
@@ -16,6 +18,8 @@ from runner.wire import Outcome
 
 SIGNAL_BASE = 128
 """What a shell reports for a command that a signal ended: 128 + the signal's number."""
+
+log = structlog.get_logger()
 
 
 class LoginStage(StageTask):
@@ -30,10 +34,20 @@ class LoginStage(StageTask):
         self._where = where
         self._lock = threading.Lock()
         self._running: Running | None = None
+        self._renewing = threading.Lock()
+        self._not_renewed = False
 
     def work(self, node: LoginNode) -> None:
         """Run the script and pass its output on."""
         self._tickets.follow(node)
+        try:
+            self._run(node)
+        finally:
+            # Whoever waits for the stage's end removes its tickets then: none may be put there afterwards.
+            with self._renewing:
+                self._running = None
+
+    def _run(self, node: LoginNode) -> None:
         with self._lock:
             if self.cancelled:
                 self.end(StageState.CANCELLED, Outcome.CANCELLED)
@@ -49,6 +63,36 @@ class LoginStage(StageTask):
             self.end(StageState.CANCELLED, Outcome.CANCELLED, code)
         else:
             self.end(StageState.ENDED, Outcome.OK if code == 0 else Outcome.SCRIPT_FAILED, code)
+
+    @property
+    def needs_tickets(self) -> bool:
+        """Whether its script runs on and the tickets that it works with end soon."""
+        at_work = self._running is not None and not (self.cancelled or self.closed)
+        return at_work and not self._not_renewed and self._tickets.end_soon
+
+    def renew_tickets(self) -> None:
+        """Put fresh tickets where the script works, if it still needs them; from any thread. Raises Outage: try again.
+
+        Any other error is for good: it is said in the job log, and the stage keeps what it has until that ends.
+        """
+        with self._renewing:
+            if not self.needs_tickets:
+                return
+            try:
+                self._tickets.renew(self._login.node)
+            except Outage:
+                raise
+            except BridgeError as error:
+                self._not_renewed = True
+                self._tell_of_the_end(error)
+
+    def _tell_of_the_end(self, error: BridgeError) -> None:
+        reference = error.reference or self.book.reference
+        log.warning("login_tickets.not_renewed", run_id=self.book.run.run_id, code=error.code, reference=reference)
+        placed = self._tickets.placed
+        if placed is not None:
+            until = f"{placed.end:%F %T} UTC"
+            self.feed.note(f"Tickets on {placed.host} end at {until} and are not renewed: {error.title} ({error.code})")
 
     def _environment(self) -> dict[str, str]:
         """What the script's tools need beside a login's environment: where the run's tickets are, if it has any."""

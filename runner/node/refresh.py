@@ -14,6 +14,7 @@ from runner.node.markers import Marker, Markers, alone, boot_id, uids
 from runner.node.place import BadPlace
 from runner.node.presence import Presence
 from runner.node.settings import Settings
+from runner.renewal import renew_at
 
 MAX_ASKED = 3
 """How many of a uid's jobs are asked about in one tick; any one of them renews the cache for all."""
@@ -97,7 +98,7 @@ def _renew(settings: Settings, uid: int) -> list[str]:
     if not standing:
         return []
     newest = max(standing, key=lambda marker: marker.got)
-    if newest.end - time.time() > (newest.end - newest.got) / 3:
+    if time.time() < renew_at(newest.got, newest.end):
         return []
     said: list[str] = []
     for marker in [marker for marker in standing if not marker.refused][:MAX_ASKED]:

@@ -22,6 +22,7 @@ from bridge.cluster.sweeping import Sweeper
 from bridge.model import PosixAccount
 from bridge.runs.killing import KillWatch
 from bridge.runs.live import Runs, Workshop
+from bridge.runs.login_refresh import LoginRefresh
 from bridge.runs.nodes import NodeDesk
 from bridge.runs.reaping import Reaper
 from bridge.runs.stopping import Stopper
@@ -86,7 +87,10 @@ def make_parts(broker: Broker, client: BrokerClient) -> Parts:
     kills = KillWatch(ledger, register, runs, stopper, every_seconds=60)
     jobs = JobWatch(runs, stopper, {}, every_seconds=60)
     reaper = Reaper(ledger, runs, stopper, {}, silence_seconds=0)
-    return Parts(runs, NodeDesk(runs, client), pool, poller, Sweeper(pool), kills, jobs, reaper, client, ledger)
+    refresh = LoginRefresh(runs, every_seconds=60)
+    return Parts(
+        runs, NodeDesk(runs, client), pool, poller, Sweeper(pool), kills, jobs, reaper, refresh, client, ledger
+    )
 
 
 class Site:

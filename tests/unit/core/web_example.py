@@ -26,6 +26,7 @@ from bridge.db.ledger import SqlLedger
 from bridge.model import Evidence
 from bridge.runs.killing import KillWatch
 from bridge.runs.live import Runs, Workshop
+from bridge.runs.login_refresh import LoginRefresh
 from bridge.runs.nodes import NodeDesk
 from bridge.runs.reaping import Reaper
 from bridge.runs.stopping import Stopper
@@ -65,7 +66,10 @@ def make_parts(ledger: SqlLedger, broker: BrokerClient, cluster: FakeCluster) ->
     kills = KillWatch(ledger, register, runs, stopper, every_seconds=0.01)
     jobs = JobWatch(runs, stopper, {}, every_seconds=15)
     reaper = Reaper(ledger, runs, stopper, {}, silence_seconds=0)
-    return Parts(runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs, reaper, broker, ledger)
+    refresh = LoginRefresh(runs, every_seconds=60)
+    return Parts(
+        runs, NodeDesk(runs, broker), pool, poller, Sweeper(pool), kills, jobs, reaper, refresh, broker, ledger
+    )
 
 
 @contextmanager
