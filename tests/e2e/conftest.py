@@ -9,6 +9,7 @@ import pytest
 from realm import Realm, forge
 from realm.demo.scenes import Scenes
 from realm.gitlab.client import GitLabControl
+from realm.principals import MDS
 from tests.e2e.on_nodes import ON_NODE1
 from tests.e2e.person import WAIT_FOR_GO, Person
 
@@ -48,6 +49,16 @@ def waiting(alice: Person, node1_only: None) -> Iterator[tuple[int, str]]:
     if alice.gitlab.job(job.id).status == "running":
         alice.gitlab.cancel_job(job.id)
         alice.finished(job)
+
+
+@pytest.fixture
+def short_tickets(realm: Realm) -> Iterator[None]:
+    """The KDC gives tickets for the file systems that end after nine seconds."""
+    for name in MDS:
+        realm.kdc.modprinc(name, "-maxlife 9sec")
+    yield
+    for name in MDS:
+        realm.kdc.modprinc(name, "-maxlife 10h")
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import pytest
 
 from realm import Realm
 from realm.bridgehost import ci_bridge
-from realm.principals import MDS
 from tests.e2e.on_nodes import (
     CACHE,
     CONFIG,
@@ -162,14 +161,6 @@ def test_what_an_epilog_that_never_came_left_is_gone_after_a_tick(realm: Realm, 
     until(lambda: "not here any more" in refresh(realm) or not there(realm, "node1"), "it was not removed")
     assert not there(realm, "node1")
     assert not there(realm, "node1", f"{STATE}/{slurm_id}")
-
-
-@pytest.fixture
-def short_tickets(realm: Realm) -> Iterator[None]:
-    """The KDC gives tickets for the file system that end after nine seconds."""
-    realm.kdc.modprinc(MDS[0], "-maxlife 9sec")
-    yield
-    realm.kdc.modprinc(MDS[0], "-maxlife 10h")
 
 
 @pytest.mark.usefixtures("node1_only", "short_tickets")
