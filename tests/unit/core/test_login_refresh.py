@@ -68,6 +68,7 @@ def refresh(web: Web) -> Iterator[LoginRefresh]:
     refresh.start()
     yield refresh
     refresh.stop()
+    wait_until(lambda: not refresh._under_way)
 
 
 @pytest.fixture
@@ -274,3 +275,24 @@ def test_who_waits_does_not_hold_up_the_others_and_an_account_is_served_by_one(
     wait_until(lambda: not refresh._under_way)
     assert refresh.look() == 1
     wait_until(lambda: puts(cluster) == 6, "the others'")
+
+
+def test_a_cluster_that_hangs_does_not_take_every_worker(
+    web: Web,
+    broker: Broker,
+    refresh: LoginRefresh,
+    begin: Begin,
+    work: AtWork,
+    held_up: threading.Event,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("bridge.runs.login_refresh.AT_ONCE_ON_A_CLUSTER", 1)
+    work.clock.shift = DUE
+    assert refresh.look() == 1
+    wait_until(lambda: len(broker.impersonator.asked) == 3, "the renewal")
+    broker.impersonator.before = lambda: None
+    begin(web.open(broker.evidence(303, 102))).clock.shift = DUE
+    assert refresh.look() == 0
+    held_up.set()
+    wait_until(lambda: not refresh._under_way)
+    assert refresh.look() == 1
