@@ -7,24 +7,18 @@ opened; the call that tries whether it is back needs no slot, since all may be h
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, Generic, TypeVar, cast
+
+from bridge.crew import Crew
 
 _T = TypeVar("_T")
 
 DEFAULT_SECONDS: Final = 4.5
 """Under the 5 s of T24, with room for what surrounds the call."""
 DEFAULT_SLOTS: Final = 64
-
-_SPARE_SECONDS: Final = 10.0
-"""How long a thread without work is kept."""
-
-_Answer = tuple[Any, BaseException | None]
-_Answers = queue.SimpleQueue[_Answer]
-_Work = tuple[Callable[[], Any], _Answers, threading.BoundedSemaphore | None]
 
 
 class Late(Exception):
@@ -34,17 +28,14 @@ class Late(Exception):
 class Deadline:
     """Runs calls in threads of its own, each at most ``seconds`` long and at most ``slots`` at once.
 
-    Threads are kept for the next call: a new one costs a memory arena and a cold start, a quarter of an S4U exchange.
-    They are daemons, since one that is stuck in libkrb5 must not keep the process from ending.
+    Threads are kept for the next call: a new one costs a quarter of an S4U exchange.
     """
 
     def __init__(self, seconds: float = DEFAULT_SECONDS, slots: int = DEFAULT_SLOTS) -> None:
         self.seconds = seconds
         self._most = slots
         self._slots = threading.BoundedSemaphore(slots)
-        self._work: queue.SimpleQueue[_Work] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._idle = 0
+        self._crew = Crew("krb5-call")
 
     def run(self, call: Callable[[], _T], *, seconds: float | None = None, spare: bool = False) -> _T:
         """Give what ``call`` gives, raise what it raises, or raise Late.
@@ -56,50 +47,47 @@ class Deadline:
         slots = None if spare else self._slots
         if slots is not None and not slots.acquire(timeout=bound):
             raise Late("all slots are held by calls that do not come back")
-        answers: _Answers = queue.SimpleQueue()
-        self._hand_over((call, answers, slots))
-        try:
-            value, error = answers.get(timeout=max(0.0, end - time.monotonic()))
-        except queue.Empty:
-            raise Late(f"no answer within {bound:.1f} s") from None
-        if error is not None:
-            raise error
-        result: _T = value
-        return result
+        answer: _Answer[_T] = _Answer(call, slots)
+        self._crew.start(answer.find, answer.give)
+        return answer.wait(end - time.monotonic(), bound)
 
     def forgive(self) -> None:
         """Give all slots anew: what is stuck waits for a KDC that was silent, and one that answers has been found."""
         self._slots = threading.BoundedSemaphore(self._most)
 
-    def _hand_over(self, work: _Work) -> None:
-        with self._lock:
-            spare = self._idle > 0
-            self._idle -= spare
-        self._work.put(work)
-        if not spare:
-            threading.Thread(target=self._serve, name="krb5-call", daemon=True).start()
 
-    def _serve(self) -> None:
-        while (work := self._next()) is not None:
-            call, answers, slots = work
-            try:
-                answer: _Answer = (call(), None)
-            except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that asked
-                answer = (None, error)
-            with self._lock:
-                self._idle += 1
-            if slots is not None:
-                slots.release()
-            answers.put(answer)
-            del work, call, answers, answer
+class _Answer(Generic[_T]):
+    """What one call came to, and the slot that it holds.
 
-    def _next(self) -> _Work | None:
-        """Give the next call, or None when this thread has been spare for long."""
-        while True:
-            try:
-                return self._work.get(timeout=_SPARE_SECONDS)
-            except queue.Empty:
-                with self._lock:
-                    if self._idle > 0:
-                        self._idle -= 1
-                        return None
+    A lock lets go of whoever waits: ``queue.SimpleQueue.get`` of CPython 3.11 may wait for ever where its timeout ends
+    between two of its steps.
+    """
+
+    def __init__(self, call: Callable[[], _T], slots: threading.BoundedSemaphore | None) -> None:
+        self._call = call
+        self._slots = slots
+        self._value: _T | None = None
+        self._error: BaseException | None = None
+        self._given = threading.Lock()
+        self._given.acquire()
+
+    def find(self) -> None:
+        """Make the call, on a thread of the crew."""
+        try:
+            self._value = self._call()
+        except BaseException as error:  # noqa: BLE001 - it is raised again in the thread that asked
+            self._error = error
+
+    def give(self) -> None:
+        """Free the slot, and let go of whoever waits."""
+        if self._slots is not None:
+            self._slots.release()
+        self._given.release()
+
+    def wait(self, seconds: float, bound: float) -> _T:
+        """Give what the call gives, or raise what it raises; raises Late."""
+        if not self._given.acquire(timeout=max(0.0, seconds)):
+            raise Late(f"no answer within {bound:.1f} s")
+        if self._error is not None:
+            raise self._error
+        return cast("_T", self._value)

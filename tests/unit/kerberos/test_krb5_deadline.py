@@ -58,15 +58,6 @@ def test_a_thread_serves_many_calls() -> None:
     assert all(deadline.run(threading.current_thread) is thread for _ in range(50))
 
 
-def test_a_thread_ends_when_it_is_spare(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bridge.kerberos.deadline._SPARE_SECONDS", 0.1)
-    deadline = Deadline(seconds=5)
-    thread = deadline.run(threading.current_thread)
-    thread.join(10)
-    assert not thread.is_alive()
-    assert deadline.run(lambda: "still works") == "still works"
-
-
 def test_many_calls_at_once_all_come_back() -> None:
     deadline, results = Deadline(seconds=20, slots=8), list[int]()
 
@@ -119,3 +110,23 @@ def test_a_caller_may_wait_for_less_and_never_for_more() -> None:
             deadline.run(release.wait, seconds=asked)
         assert time.monotonic() - began < 5
     release.set()
+
+
+@pytest.mark.threat("T24")
+def test_no_time_is_too_short_to_be_a_bound() -> None:
+    """A wait whose time is over between two of its own steps must not become one without end."""
+    deadline, over = Deadline(seconds=20, slots=10_000), threading.Semaphore(0)
+
+    def ask() -> None:
+        for _ in range(20):
+            release = threading.Event()
+            for microseconds in range(100):
+                with pytest.raises(Late):
+                    deadline.run(release.wait, seconds=microseconds / 1e6)
+            release.set()
+        over.release()
+
+    for _ in range(6):
+        threading.Thread(target=ask, daemon=True).start()
+    for _ in range(6):
+        assert over.acquire(timeout=60)
