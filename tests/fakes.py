@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from bridge.cluster.node import Exit, Hello, JobRow, Submitted, Workspace
+from bridge.cluster.node import Exit, Hello, JobRow, Submitted, Workspace, nobody
 from bridge.errors import BridgeError, Outage, PolicyRefused, RequestRefused, TokenRefused
 from bridge.kerberos import ccache
 from bridge.kerberos.bundle import verify_bundle
@@ -243,6 +243,8 @@ class FakeCluster:
     def __init__(self, user: str = "alice", uid: int = 20001) -> None:
         self.user, self.uid = user, uid
         self.changed = threading.Condition()
+        self.ready: list[Callable[[], None]] = []
+        """Of all files that are followed."""
         self.jobs: dict[int, FakeJob] = {}
         self.files: dict[str, bytearray] = {}
         self.calls: list[tuple[str, object]] = []
@@ -274,7 +276,13 @@ class FakeCluster:
         with self.changed:
             for node in self.nodes:
                 node.alive = False
-            self.changed.notify_all()
+            self.tell()
+
+    def tell(self) -> None:
+        """Have everybody look who waits for something; called with ``changed`` held."""
+        self.changed.notify_all()
+        for ready in self.ready:
+            ready()
 
     def fail(self, verb: str, error: BridgeError, *, after: bool = False) -> None:
         """Have the next call of ``verb`` fail."""
@@ -297,7 +305,7 @@ class FakeCluster:
             job = replace(FakeJob(self._next_id, name, tuple(argv)), **changes)  # type: ignore[arg-type]
             self._next_id += 1
             self.jobs[job.job_id] = job
-            self.changed.notify_all()
+            self.tell()
             return job
 
     def wait_job(self, state: str = "PENDING", *, held: bool = False) -> FakeJob:
@@ -315,7 +323,7 @@ class FakeCluster:
         with self.changed:
             for name, value in changes.items():
                 setattr(self.jobs[job_id], name, value)
-            self.changed.notify_all()
+            self.tell()
 
     def run(self, job_id: int, nodes: str = "node1") -> None:
         """Start a job."""
@@ -330,7 +338,7 @@ class FakeCluster:
         path = next(word.partition("=")[2] for word in self.jobs[job_id].argv if word.startswith("--output="))
         with self.changed:
             self.files.setdefault(path, bytearray()).extend(data)
-            self.changed.notify_all()
+            self.tell()
 
 
 class FakeLoginNode:
@@ -345,7 +353,7 @@ class FakeLoginNode:
         """See Session."""
         with self._cluster.changed:
             self.alive = False
-            self._cluster.changed.notify_all()
+            self._cluster.tell()
 
     def hello(self) -> Hello:
         """See LoginNode."""
@@ -418,10 +426,10 @@ class FakeLoginNode:
         self._do("state", tuple(job_ids))
         return tuple(_row(self._cluster.jobs[job_id]) for job_id in job_ids if job_id in self._cluster.jobs)
 
-    def follow(self, path: str, offset: int) -> FakeFollowing:
+    def follow(self, path: str, offset: int, ready: Callable[[], None] = nobody) -> FakeFollowing:
         """See LoginNode."""
         self._do("follow", (path, offset))
-        return FakeFollowing(self._cluster, self, path, offset)
+        return FakeFollowing(self._cluster, self, path, offset, ready)
 
     def destroy(self, run: str, builds_root: str, ccache: str | None) -> bool:
         """See LoginNode."""
@@ -473,19 +481,30 @@ class FakeRunning:
 class FakeFollowing:
     """``cluster.node.Following``, in small pieces."""
 
-    def __init__(self, cluster: FakeCluster, node: FakeLoginNode, path: str, offset: int) -> None:
+    def __init__(
+        self, cluster: FakeCluster, node: FakeLoginNode, path: str, offset: int, ready: Callable[[], None]
+    ) -> None:
         self._cluster = cluster
         self._node = node
         self._path = path
         self._offset = offset
         self._finishing = False
         self._abandoned = False
+        with cluster.changed:
+            cluster.ready.append(ready)
+        ready()
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        return self._pieces(None)
+
+    def waiting(self, seconds: float) -> Iterator[tuple[int, bytes]]:
+        """See Following."""
+        return self._pieces(seconds)
+
+    def _pieces(self, seconds: float | None) -> Iterator[tuple[int, bytes]]:
         while True:
             with self._cluster.changed:
-                self._cluster.changed.wait_for(self._something)
-                if self._abandoned:
+                if not self._cluster.changed.wait_for(self._something, seconds) or self._abandoned:
                     return
                 self._cluster.fault("follow.read", after=False)
                 if self._finishing:
@@ -513,4 +532,4 @@ class FakeFollowing:
     def _set(self, name: str) -> None:
         with self._cluster.changed:
             setattr(self, name, True)
-            self._cluster.changed.notify_all()
+            self._cluster.tell()

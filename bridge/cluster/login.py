@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 from bridge.cluster.agent import AgentConnection, printable
-from bridge.cluster.node import Exit, Hello, JobRow, Submitted, Workspace
+from bridge.cluster.node import Exit, Hello, JobRow, Submitted, Workspace, nobody
 from bridge.cluster.stream import Header, Stream
 from bridge.errors import BridgeError, Defect, Outage
 from runner import wire
@@ -111,9 +111,9 @@ class LoginSession:
         """See LoginNode."""
         return _rows(self._connection.ask("state", SLURM_SECONDS, job_ids=[str(job_id) for job_id in job_ids]))
 
-    def follow(self, path: str, offset: int) -> FollowedFile:
+    def follow(self, path: str, offset: int, ready: Callable[[], None] = nobody) -> FollowedFile:
         """See LoginNode."""
-        return FollowedFile(self._connection, path, offset)
+        return FollowedFile(self._connection, path, offset, ready)
 
     def destroy(self, run: str, builds_root: str, ccache: str | None) -> bool:
         """See LoginNode."""
@@ -172,20 +172,28 @@ class FollowedFile:
     next offset once the consumer has caught up: what waits, waits in the file.
     """
 
-    def __init__(self, connection: AgentConnection, path: str, offset: int) -> None:
+    def __init__(self, connection: AgentConnection, path: str, offset: int, ready: Callable[[], None]) -> None:
         self._connection = connection
         self._path = path
+        self._ready = ready
         self._lock = threading.Lock()
         self._finishing = False
         self._round: _Round
         self._begin(offset)
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        return self._pieces(None)
+
+    def waiting(self, seconds: float) -> Iterator[tuple[int, bytes]]:
+        """See Following."""
+        return self._pieces(seconds)
+
+    def _pieces(self, seconds: float | None) -> Iterator[tuple[int, bytes]]:
         while True:
             current = self._round
-            while (piece := current.stream.take()) is not None:
+            while (piece := current.stream.take(seconds)) is not None:
                 yield piece
-            if not current.overflowed or current.abandoned:
+            if not current.stream.drained or not current.overflowed or current.abandoned:
                 return
             self._begin(current.next_offset)
 
@@ -204,7 +212,7 @@ class FollowedFile:
         current.abandon()
 
     def _begin(self, offset: int) -> None:
-        started = _Round(self._connection, self._path, offset)
+        started = _Round(self._connection, self._path, offset, self._ready)
         with self._lock:
             self._round = started
             finishing = self._finishing
@@ -215,12 +223,13 @@ class FollowedFile:
 class _Round:
     """One ``follow`` request, from its offset until it is stopped or the consumer falls behind."""
 
-    def __init__(self, connection: AgentConnection, path: str, offset: int) -> None:
+    def __init__(self, connection: AgentConnection, path: str, offset: int, ready: Callable[[], None]) -> None:
         self.stream = Stream()
         self.next_offset = offset
         self.overflowed = False
         self.abandoned = False
         self._connection = connection
+        self._ready = ready
         self._number = connection.reserve()
         connection.start(self._number, "follow", self, {"path": path, "offset": offset})
 
@@ -249,6 +258,7 @@ class _Round:
             )
         if self.stream.offer(self.next_offset, data, HOLD_UP_SECONDS):
             self.next_offset += len(data)
+            self._ready()
         else:
             self.overflowed = True
             self.stop(drain=False)
@@ -256,10 +266,12 @@ class _Round:
     def done(self, header: Header) -> None:
         """See Sink."""
         self.stream.end(header)
+        self._ready()
 
     def fail(self, error: BridgeError) -> None:
         """See Sink."""
         self.stream.fail(error)
+        self._ready()
 
 
 def _fields(answer: Header, **kinds: type) -> list[Any]:

@@ -6,7 +6,7 @@ Each method is one verb of the login agent (``runner.login``). All paths are abs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -78,11 +78,19 @@ class Running(Protocol):
         ...
 
 
+def nobody() -> None:
+    """Is called where nobody wants to be."""
+
+
 class Following(Protocol):
     """A file that is read as it grows."""
 
     def __iter__(self) -> Iterator[tuple[int, bytes]]:
         """Give (offset of the first byte, bytes) until ``finish`` and the file's end; raises BridgeError."""
+        ...
+
+    def waiting(self, seconds: float) -> Iterator[tuple[int, bytes]]:
+        """Give what an iteration would, and stop once nothing has come for ``seconds``; one may go on later."""
         ...
 
     def finish(self) -> None:
@@ -144,8 +152,12 @@ class LoginNode(Protocol):
         """Give the jobs with these ids that squeue or sacct know."""
         ...
 
-    def follow(self, path: str, offset: int) -> Following:
-        """Read a file from ``offset`` on, as it grows; it need not exist yet."""
+    def follow(self, path: str, offset: int, ready: Callable[[], None] = nobody) -> Following:
+        """Read a file from ``offset`` on, as it grows; it need not exist yet.
+
+        ``ready`` is called, from any thread and maybe before this returns, whenever there is something to read, or the
+        reading has come to its end or failed. It must be quick and not raise.
+        """
         ...
 
     def destroy(self, run: str, builds_root: str, ccache: str | None) -> bool:

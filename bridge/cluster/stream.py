@@ -118,10 +118,10 @@ class Stream:
             self._held = 0
             self._changed.notify_all()
 
-    def take(self) -> tuple[int, bytes] | None:
-        """Wait for a piece; None at the end; raises the error that ended it."""
+    def take(self, seconds: float | None = None) -> tuple[int, bytes] | None:
+        """Wait for a piece, for ever or some seconds; None at the end or after that; raises the error that ended it."""
         with self._changed:
-            self._changed.wait_for(lambda: bool(self._pieces) or self._over)
+            self._changed.wait_for(lambda: bool(self._pieces) or self._over, seconds)
             if self._pieces:
                 piece = self._pieces.popleft()
                 self._held -= len(piece[1])
@@ -130,6 +130,12 @@ class Stream:
             if self._error is not None and not self._closed:
                 raise self._error
             return None
+
+    @property
+    def drained(self) -> bool:
+        """Whether nothing will ever be taken any more."""
+        with self._changed:
+            return self._over and not self._pieces
 
     @property
     def final(self) -> Header | None:

@@ -18,6 +18,7 @@ from bridge.audit.record import Phase
 from bridge.broker.client import BrokerClient
 from bridge.cluster.poller import Poller
 from bridge.cluster.pool import Lease, LoginPool
+from bridge.crew import Crew
 from bridge.errors import BridgeError, NotFound, Outage, TokenRefused
 from bridge.lifecycle import RUN_TRANSITIONS, require_live
 from bridge.model import Evidence, Run, RunId, RunState, Stage, StageKind, StageState, TicketBundle
@@ -92,6 +93,7 @@ class Workshop:
     poller: Poller
     register: RegisterCache
     wrapper: str
+    crew: Crew = field(default_factory=lambda: Crew("stage"))
 
 
 class Runs:
@@ -315,12 +317,15 @@ class Runs:
     def _task(self, live: LiveRun, book: StageBook, script: bytes, *, fresh: bool) -> StageTask:
         where = places(live.run.grant, live.run.run_id)
         if book.stage.name == "prepare":
-            return PrepareStage(book, live.lease, where, live.login_tickets, lambda: self._prepared(live))
+            return PrepareStage(
+                book, live.lease, self._shop.crew, where, live.login_tickets, lambda: self._prepared(live)
+            )
         if book.stage.kind is StageKind.LOGIN:
-            return LoginStage(book, live.lease, script, where, live.login_tickets)
+            return LoginStage(book, live.lease, self._shop.crew, script, where, live.login_tickets)
         return SlurmStage(
             book,
             live.lease,
+            self._shop.crew,
             script=script,
             where=where,
             wrapper=self._shop.wrapper,
@@ -331,10 +336,11 @@ class Runs:
     def _resumed(self, live: LiveRun, stage: Stage, after: int, offset: int) -> StageTask:
         book = StageBook(self._shop.ledger, live.run, stage, new_reference())
         if stage.kind is not StageKind.SLURM:
-            return InterruptedStage(book, live.lease, Feed(after))
+            return InterruptedStage(book, live.lease, self._shop.crew, Feed(after))
         return SlurmStage(
             book,
             live.lease,
+            self._shop.crew,
             script=None,
             where=places(live.run.grant, live.run.run_id),
             wrapper=self._shop.wrapper,

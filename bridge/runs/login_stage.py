@@ -8,6 +8,7 @@ from collections.abc import Callable
 import structlog
 
 from bridge.cluster.node import LoginNode, Running
+from bridge.crew import Crew
 from bridge.errors import BridgeError, Defect, Outage
 from bridge.model import StageState
 from bridge.runs.book import StageBook
@@ -26,9 +27,15 @@ class LoginStage(StageTask):
     """Runs the runner's script as the account on the login node; the script is never on a disk."""
 
     def __init__(
-        self, book: StageBook, login: LoginSource, script: bytes, where: Places, tickets: LoginTickets
+        self,
+        book: StageBook,
+        login: LoginSource,
+        crew: Crew,
+        script: bytes,
+        where: Places,
+        tickets: LoginTickets,
     ) -> None:
-        super().__init__(book, login)
+        super().__init__(book, login, crew)
         self._tickets = tickets
         self._script = script
         self._where = where
@@ -115,11 +122,12 @@ class PrepareStage(StageTask):
         self,
         book: StageBook,
         login: LoginSource,
+        crew: Crew,
         where: Places,
         tickets: LoginTickets,
         done: Callable[[], None],
     ) -> None:
-        super().__init__(book, login)
+        super().__init__(book, login, crew)
         self._where = where
         self._tickets = tickets
         self._done = done

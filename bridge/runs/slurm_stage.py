@@ -8,21 +8,24 @@ or by the next one after a crash: it looks for the job by name before it does an
 from __future__ import annotations
 
 import queue
-import threading
 import time
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from bridge.cluster import options
-from bridge.cluster.node import Following, LoginNode
-from bridge.cluster.poller import Poller
+from bridge.cluster.node import LoginNode
+from bridge.cluster.poller import Poller, Watch
 from bridge.cluster.slurm import JobState, Slurm
+from bridge.crew import Crew
 from bridge.errors import BridgeError, Outage, RequestRefused
 from bridge.lifecycle import FINAL
 from bridge.model import Stage, StageState
 from bridge.runs.book import StageBook
 from bridge.runs.endings import exit_code, trouble
 from bridge.runs.feed import Feed, FeedClosed, outcome_of
+from bridge.runs.joblog import JobLog
 from bridge.runs.places import Places, node_ccache
 from bridge.runs.task import LoginSource, StageTask
 from runner.wire import Outcome
@@ -35,9 +38,6 @@ SUBMIT_SECONDS: Final = 60
 
 CONFIRM_SECONDS: Final = 90
 """How long Slurm may take to confirm a cancel: KillWait, and an epilog."""
-
-HINT_EVERY_SECONDS: Final = 1.0
-"""Output often comes just before the end: then Slurm is asked at a quicker pace."""
 
 MISSING_SECONDS: Final = 60
 """How long Slurm may keep saying that it does not know a job: slurmdbd hears of one later than slurmctld forgets it."""
@@ -58,12 +58,26 @@ class _Cancel:
 
 @dataclass(frozen=True, slots=True)
 class _LogLost:
-    """Put in the queue by the thread that reads the log."""
+    """Put in the queue by whoever reads the log."""
 
     error: BridgeError
 
 
-_Changes = queue.SimpleQueue[JobState | BridgeError | _Cancel | _LogLost]
+_Change = JobState | BridgeError | _Cancel | _LogLost
+_Changes = queue.Queue[_Change]
+
+
+@dataclass(slots=True)
+class _Round:
+    """The following of a job over one connection. Nothing of an old one is heard on the new one, but a cancel is."""
+
+    slurm: Slurm
+    job_id: int
+    log: JobLog
+    changes: _Changes
+    watch: Watch | None = None
+    confirm_by: float | None = None
+    """Until when Slurm may confirm a cancel, by ``time.monotonic``; None where none was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,7 @@ class SlurmStage(StageTask):
         self,
         book: StageBook,
         login: LoginSource,
+        crew: Crew,
         *,
         script: bytes | None,
         where: Places,
@@ -94,7 +109,7 @@ class SlurmStage(StageTask):
     ) -> None:
         """Take the stage's parts. ``script`` is None for a stage that an earlier process began; then ``offset`` is the
         number of log bytes that the executor has. ``fresh``: nobody has tried to submit the stage's job before."""
-        super().__init__(book, login, feed)
+        super().__init__(book, login, crew, feed)
         self._script = script
         self._where = where
         self._wrapper = wrapper
@@ -102,15 +117,18 @@ class SlurmStage(StageTask):
         self._offset = offset
         self._fresh = fresh
         self._submissions = 0
-        self._changes: _Changes = queue.SimpleQueue()
+        self._round: _Round | None = None
         self._recorded = book.stage.state
         self._shown: JobState | None = None
         self._gives_up: float | None = None
         self._missing: tuple[float, float] | None = None
 
     def interrupt(self) -> None:
-        """Have the job cancelled by the thread that follows it."""
-        self._changes.put(_Cancel())
+        """Have the job cancelled by whoever follows it."""
+        current = self._round
+        if current is not None:
+            current.changes.put(_Cancel())
+        self.wake()
 
     def outlives(self, error: BridgeError) -> bool:
         """Go on after an outage, for a while: neither the job nor what is on record of it depends on what is away."""
@@ -121,8 +139,22 @@ class SlurmStage(StageTask):
             self._gives_up = now + (SUBMIT_SECONDS if self._recorded is StageState.INTENDED else RECONNECT_SECONDS)
         return now < self._gives_up
 
+    def go_on(self) -> None:
+        """Hear what there is to hear of a job that is followed already, or bring it there."""
+        if self._round is None:
+            self.work(self._login.node)
+        else:
+            self._attend(self._round)
+
+    def let_go(self) -> None:
+        """Stop listening, where this process lets go while the stage rests."""
+        if self._round is not None:
+            # Where its connection is lost, nobody is listened to any more.
+            with suppress(BridgeError):
+                self._leave(self._round)
+
     def work(self, node: LoginNode) -> None:
-        """Bring the job from wherever it is to its end."""
+        """Bring the job from wherever it is to its end, or to where there is nothing to do but wait for Slurm."""
         slurm = Slurm(node)
         stage = self._stage()
         self._recorded = stage.state
@@ -136,14 +168,18 @@ class SlurmStage(StageTask):
             return
         if stage.state is StageState.HELD:
             self._release(slurm, job_id)
-        self._end(slurm, self._follow(node, slurm, job_id))
+        self._attend(self._begin_round(node, slurm, job_id))
 
     def _tell_again(self, node: LoginNode, slurm: Slurm, stage: Stage) -> None:
         """Tell of a stage that ended before this process took it up: the rest of its log, and its end."""
         if stage.slurm_job_id is not None:
-            following = node.follow(self._where.log(stage.name), self._offset)
-            following.finish()
-            self._pass_on(following)
+            rest = JobLog(self.crew, self.feed, self._offset)
+            try:
+                rest.begin(node, self._where.log(stage.name))
+                rest.finish()
+            finally:
+                rest.leave()
+                self._offset = rest.offset
         if stage.state is StageState.CANCELLED:
             self.feed.end(Outcome.CANCELLED, stage.exit_code)
             return
@@ -226,48 +262,72 @@ class SlurmStage(StageTask):
             f"Slurm job {job_id}: partition {plan.partition}, {plan.nodes} node(s), at most {plan.time_minutes} min"
         )
 
-    def _follow(self, node: LoginNode, slurm: Slurm, job_id: int) -> JobState:
-        """Pass the log on until Slurm says that the job has ended; return its last state."""
-        changes = self._begin_round()
-        lost: list[BridgeError] = []
-        following = node.follow(self._where.log(self.book.stage.name), self._offset)
-        reader = threading.Thread(target=self._read, args=(following, changes, lost), name=f"log-{job_id}", daemon=True)
-        reader.start()
-        watch = self._poller.watch(job_id, _Source(node), changes.put, changes.put)
-        try:
-            last = self._watch(slurm, job_id, changes)
-            following.finish()
-            reader.join()
-            if lost:
-                raise lost[0]
-            return last
-        finally:
-            watch.close()
-            following.abandon()
-            # A piece that waits for the executor is passed on before anybody goes on from behind it.
-            reader.join()
-
-    def _begin_round(self) -> _Changes:
-        """Return a new queue, so that nothing of an old connection is heard on the new one, but a cancel is."""
-        self._changes = queue.SimpleQueue()
+    def _begin_round(self, node: LoginNode, slurm: Slurm, job_id: int) -> _Round:
+        """Listen to Slurm and to the job's log from now on."""
+        changes: _Changes = queue.Queue()
+        hear = partial(self._hear, changes)
+        log = JobLog(
+            self.crew,
+            self.feed,
+            self._offset,
+            on_output=self._poller.hint,
+            on_lost=lambda error: hear(_LogLost(error)),
+        )
+        self._round = current = _Round(slurm, job_id, log, changes)
         if self.cancelled:
-            self._changes.put(_Cancel())
-        return self._changes
+            changes.put(_Cancel())
+        try:
+            log.begin(node, self._where.log(self.book.stage.name))
+            current.watch = self._poller.watch(job_id, _Source(node), hear, hear)
+        except BridgeError:
+            self._leave(current)
+            raise
+        return current
 
-    def _watch(self, slurm: Slurm, job_id: int, changes: _Changes) -> JobState:
-        deadline: float | None = None
+    def _hear(self, changes: _Changes, change: _Change) -> None:
+        changes.put(change)
+        self.wake()
+
+    def _attend(self, current: _Round) -> None:
+        """Hear what comes of the job. At its end, or where the connection fails, the round is over."""
+        self.rests = False
+        try:
+            last = self._watch(current)
+            if last is None:
+                self.rests = True
+                return
+            current.log.finish()
+        finally:
+            if not self.rests:
+                self._leave(current)
+        self._end(current.slurm, last)
+
+    def _leave(self, current: _Round) -> None:
+        """Listen no more; what comes next goes on behind what the feed has got."""
+        self._round = None
+        if current.watch is not None:
+            current.watch.close()
+        try:
+            current.log.leave()
+        finally:
+            self._offset = current.log.offset
+
+    def _watch(self, current: _Round) -> JobState | None:
+        """Return the job's last state, or None where it goes on and there is no news."""
         while True:
-            if deadline is not None and time.monotonic() > deadline:
-                raise _cancel_unconfirmed(job_id)
+            if current.confirm_by is not None and time.monotonic() > current.confirm_by:
+                raise _cancel_unconfirmed(current.job_id)
             try:
-                change = changes.get(timeout=1.0)
+                change = current.changes.get(timeout=self.crew.rest_seconds)
             except queue.Empty:
                 if self.closed:
                     raise FeedClosed from None
+                if current.confirm_by is None:
+                    return None
                 continue
             if isinstance(change, _Cancel):
-                deadline = deadline or time.monotonic() + CONFIRM_SECONDS
-                slurm.cancel(job_id)
+                current.confirm_by = current.confirm_by or time.monotonic() + CONFIRM_SECONDS
+                current.slurm.cancel(current.job_id)
                 self._poller.hint()
             elif isinstance(change, _LogLost):
                 raise change.error
@@ -291,26 +351,6 @@ class SlurmStage(StageTask):
         self._missing = (now if now - last > MISSING_GAP_SECONDS else first, now)
         if now - self._missing[0] > MISSING_SECONDS:
             raise error
-
-    def _read(self, following: Following, changes: _Changes, lost: list[BridgeError]) -> None:
-        try:
-            self._pass_on(following)
-        except FeedClosed:
-            following.abandon()
-        except BridgeError as error:
-            lost.append(error)
-            changes.put(_LogLost(error))
-
-    def _pass_on(self, following: Following) -> None:
-        hinted = 0.0
-        for offset, piece in following:
-            if not self.feed.log(piece):
-                following.abandon()
-                return
-            self._offset = offset + len(piece)
-            if time.monotonic() - hinted > HINT_EVERY_SECONDS:
-                hinted = time.monotonic()
-                self._poller.hint()
 
     def _show(self, job: JobState) -> None:
         """Record what is not on record yet, and tell what has changed since the last look."""

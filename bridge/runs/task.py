@@ -1,4 +1,4 @@
-"""One stage at work: a thread that does it, a feed that tells of it, and a way to cancel it."""
+"""One stage at work: turns of a thread that do it, a feed that tells of it, and a way to cancel it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Final, Protocol
 import structlog
 
 from bridge.cluster.node import LoginNode
+from bridge.crew import Crew, Errand
 from bridge.errors import BridgeError, Defect
 from bridge.model import StageKind, StageState
 from bridge.runs.book import StageBook
@@ -35,12 +36,20 @@ class LoginSource(Protocol):
 
 
 class StageTask(ABC):
-    """A stage that was asked for; the subclass says what it does."""
+    """A stage that was asked for; the subclass says what it does.
 
-    def __init__(self, book: StageBook, login: LoginSource, feed: Feed | None = None) -> None:
+    It has a thread while there is something to do. One that only waits for news may rest, and is woken by them.
+    """
+
+    def __init__(self, book: StageBook, login: LoginSource, crew: Crew, feed: Feed | None = None) -> None:
         self.book = book
         self.feed = feed or Feed()
+        self.crew = crew
+        self.rests = False
+        """Whether ``go_on`` came back because there is nothing to do now; the thread that takes the turn sets it."""
         self._login = login
+        self._turns = Errand(crew, self._take_turn)
+        self._started = False
         self._cancelled = threading.Event()
         self._over = threading.Event()
         self._closed = threading.Event()
@@ -57,8 +66,14 @@ class StageTask(ABC):
         return self._over.is_set()
 
     def start(self) -> None:
-        """Begin, in a thread of its own."""
-        threading.Thread(target=self._main, name=f"stage-{self.book.stage.name}", daemon=True).start()
+        """Begin, in a thread of the crew."""
+        self._started = True
+        self._turns.call()
+
+    def wake(self) -> None:
+        """Have a stage that rests look what there is to do; harmless where it doesn't. From any thread."""
+        if self._started and not self.over:
+            self._turns.call()
 
     def cancel(self, because: BridgeError | None = None) -> None:
         """Ask the stage to end; the feed says when it has, and ``because`` of what where nobody asked for it."""
@@ -70,6 +85,7 @@ class StageTask(ABC):
         """Let go of it: nobody listens any more."""
         self._closed.set()
         self.feed.close()
+        self.wake()
 
     @property
     def closed(self) -> bool:
@@ -106,10 +122,26 @@ class StageTask(ABC):
         """Whether ``work`` can go on with a new connection after this error."""
         return False
 
-    def _main(self) -> None:
+    def go_on(self) -> None:
+        """Do what there is to do, over the connection that there is; raises BridgeError."""
+        self.work(self._login.node)
+
+    def let_go(self) -> None:  # noqa: B027 - most stages hold nothing
+        """Give back what a stage that rested holds on others; called once, when it is over."""
+
+    def _take_turn(self) -> None:
+        if self.over:
+            return
+        self.rests = False
+        self._do_turn()
+        if not self.rests:
+            self.let_go()
+            self._over.set()
+
+    def _do_turn(self) -> None:
         try:
             self._work_on()
-            if not self.feed.ended:
+            if not self.rests and not self.feed.ended:
                 raise Defect("stage.silent", "The stage ended without a result.", "Report it to the operators.")
         except FeedClosed:
             # This process lets go. What is on record stays as it is, for whoever takes the stage up again.
@@ -119,15 +151,13 @@ class StageTask(ABC):
         except Exception as error:
             log.exception("stage.defect", kind=type(error).__name__, reference=self.book.reference)
             self._fail(Defect("stage.defect", "The bridge failed at its own work.", "Report it to the operators."))
-        finally:
-            self._over.set()
 
     def _work_on(self) -> None:
         """Do the work, over as many connections as it takes."""
         pause = FIRST_PAUSE_SECONDS
         while not self.closed:
             try:
-                self.work(self._login.node)
+                self.go_on()
                 return
             except BridgeError as error:
                 if not self.outlives(error):

@@ -29,6 +29,7 @@ from bridge.broker.server import BrokerServer, listen
 from bridge.buckets import TokenBuckets
 from bridge.cluster.poller import Poller
 from bridge.cluster.pool import LoginPool
+from bridge.crew import Crew
 from bridge.db.ledger import SqlLedger
 from bridge.errors import BridgeError
 from bridge.folding import Folding
@@ -286,7 +287,16 @@ class Web:
         self.poller.start()
         self.register = RegisterCache()
         self.runs = Runs(
-            Workshop(ledger, client, self.pool, self.poller, self.register, "/usr/lib/ci-bridge/ci-bridge-job")
+            Workshop(
+                ledger,
+                client,
+                self.pool,
+                self.poller,
+                self.register,
+                "/usr/lib/ci-bridge/ci-bridge-job",
+                # A stage rests at every chance, so that each test here is one of waking it too.
+                Crew("stage", spare_seconds=0.05, rest_seconds=0.002),
+            )
         )
 
     def stop(self) -> None:
