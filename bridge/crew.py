@@ -43,7 +43,7 @@ class Crew:
     def __init__(self, name: str, spare_seconds: float = SPARE_SECONDS, rest_seconds: float = REST_SECONDS) -> None:
         """Take the threads' name, how long one without work is kept, and how long work may keep one without news."""
         self.rest_seconds = rest_seconds
-        self._name = name
+        self.name = name
         self._spare_seconds = spare_seconds
         self._lock = threading.Lock()
         self._free: dict[_Worker, None] = {}
@@ -59,9 +59,9 @@ class Crew:
         worker = _Worker()
         worker.give(task)
         try:
-            threading.Thread(target=self._serve, args=(worker,), name=self._name, daemon=True).start()
+            threading.Thread(target=self._serve, args=(worker,), name=self.name, daemon=True).start()
         except RuntimeError:
-            log.warning("crew.no_thread", name=self._name)
+            log.warning("crew.no_thread", name=self.name)
             self._given(task, or_owed=True)
 
     def _given(self, task: _Task, *, or_owed: bool) -> bool:

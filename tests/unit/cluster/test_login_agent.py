@@ -194,6 +194,58 @@ def test_a_reader_that_falls_behind_takes_the_file_up_again_where_it_was(ends: t
     assert connection.alive
 
 
+def test_a_reader_who_waits_for_a_while_only_is_told_of_what_comes_later(
+    ends: tuple[AgentConnection, Peer],
+) -> None:
+    connection, peer = ends
+    ready = threading.Semaphore(0)
+    log = LoginSession(connection).follow("/log", 0, ready.release)
+    number = peer.next()[0]["id"]
+    assert list(log.waiting(0.01)) == []
+    for offset, data in ((0, b"abc"), (3, b"d")):
+        peer.say({"id": number, "event": "output", "offset": offset}, data)
+        assert ready.acquire(timeout=10)
+        assert list(log.waiting(0.01)) == [(offset, data)]
+    log.finish()
+    assert peer.next()[0]["drain"] is True
+    peer.say({"id": number, "event": "output", "offset": 4}, b"ef")
+    peer.say({"id": number, "event": "done"})
+    assert ready.acquire(timeout=10)
+    assert ready.acquire(timeout=10)
+    assert list(log) == [(4, b"ef")]
+    assert list(log.waiting(0.01)) == []
+
+
+def test_a_reader_who_is_away_is_told_of_a_connection_that_broke(ends: tuple[AgentConnection, Peer]) -> None:
+    connection, peer = ends
+    ready = threading.Semaphore(0)
+    log = LoginSession(connection).follow("/log", 0, ready.release)
+    peer.next()
+    peer.close()
+    assert ready.acquire(timeout=10)
+    error = _error(lambda: list(log.waiting(10)))
+    assert isinstance(error, Outage)
+    assert error.code == "login.connection_lost"
+
+
+def test_a_reader_who_comes_now_and_then_loses_nothing_of_more_than_is_held(
+    ends: tuple[AgentConnection, Peer],
+) -> None:
+    connection, peer = ends
+    whole, ready, got = bytes(range(256)) * 4096 * 6, threading.Semaphore(0), bytearray()
+    log = LoginSession(connection).follow("/log", 0, ready.release)
+    serving = threading.Thread(target=_serve_file, args=(peer, whole), daemon=True)
+    serving.start()
+    assert _wait(lambda: log._round.overflowed)
+    log.finish()
+    while len(got) < len(whole):
+        assert ready.acquire(timeout=20)
+        for offset, data in log.waiting(0.0):
+            assert offset == len(got)
+            got += data
+    assert bytes(got) == whole
+
+
 def test_a_log_with_a_gap_is_not_passed_on(ends: tuple[AgentConnection, Peer]) -> None:
     connection, peer = ends
     log = LoginSession(connection).follow("/log", 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 import threading
@@ -71,6 +72,7 @@ ISSUER = "https://gitlab.realm.test"
 AUDIENCE = "https://bridge.realm.test"
 KID = "key-1"
 LONGEST_WAIT_SECONDS = 10.0
+_CREWS = itertools.count(1)
 PROVIDER = Provider("https://login.realm.test", "ci-bridge", "preferred_username", REALM, {}, 3600, owns_accounts=False)
 """Vouches for people, with the same key as the GitLab."""
 PEOPLE = (
@@ -286,6 +288,8 @@ class Web:
         self.poller = Poller(fast_seconds=0.005, slow_seconds=0.01)
         self.poller.start()
         self.register = RegisterCache()
+        # A stage rests at every chance, so that each test here is one of waking it too.
+        self.crew = Crew(f"stage-{next(_CREWS)}", spare_seconds=0.05, rest_seconds=0.002)
         self.runs = Runs(
             Workshop(
                 ledger,
@@ -294,8 +298,7 @@ class Web:
                 self.poller,
                 self.register,
                 "/usr/lib/ci-bridge/ci-bridge-job",
-                # A stage rests at every chance, so that each test here is one of waking it too.
-                Crew("stage", spare_seconds=0.05, rest_seconds=0.002),
+                self.crew,
             )
         )
 
