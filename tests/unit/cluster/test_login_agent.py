@@ -244,6 +244,33 @@ def test_a_reader_who_comes_now_and_then_loses_nothing_of_more_than_is_held(
             assert offset == len(got)
             got += data
     assert bytes(got) == whole
+    assert list(log) == []
+    serving.join(10)
+    assert not serving.is_alive()
+
+
+def test_what_comes_while_a_reader_leaves_is_not_skipped(
+    ends: tuple[AgentConnection, Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection, peer = ends
+    log = LoginSession(connection).follow("/log", 0)
+    number, current = peer.next()[0]["id"], log._round
+    take = current.stream.take
+
+    def take_and_fall_behind(seconds: float | None) -> tuple[int, bytes] | None:
+        taken = take(seconds)
+        if taken is None and not current.overflowed:
+            current.output({"offset": 0}, b"abc")
+            current.overflowed = True
+        return taken
+
+    monkeypatch.setattr(current.stream, "take", take_and_fall_behind)
+    assert list(log.waiting(0.0)) == []
+    assert list(log.waiting(0.0)) == [(0, b"abc")]
+    peer.say({"id": number, "event": "done"})
+    assert _wait(lambda: current.stream.drained)
+    assert list(log.waiting(0.0)) == []
+    assert peer.next()[0]["offset"] == 3
 
 
 def test_a_log_with_a_gap_is_not_passed_on(ends: tuple[AgentConnection, Peer]) -> None:
