@@ -7,7 +7,6 @@ or by the next one after a crash: it looks for the job by name before it does an
 
 from __future__ import annotations
 
-import queue
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from bridge.runs.book import StageBook
 from bridge.runs.endings import exit_code, trouble
 from bridge.runs.feed import Feed, FeedClosed, outcome_of
 from bridge.runs.joblog import JobLog
+from bridge.runs.news import News
 from bridge.runs.places import Places, node_ccache
 from bridge.runs.task import LoginSource, StageTask
 from runner.wire import Outcome
@@ -64,7 +64,7 @@ class _LogLost:
 
 
 _Change = JobState | BridgeError | _Cancel | _LogLost
-_Changes = queue.Queue[_Change]
+_Changes = News[_Change]
 
 
 @dataclass(slots=True)
@@ -207,7 +207,10 @@ class SlurmStage(StageTask):
         if job_id is None:
             self._fresh = False
             job_id = self._submit(node, slurm, stage)
-        return self._advance(StageState.HELD, slurm_job_id=job_id)
+        stage = self._advance(StageState.HELD, slurm_job_id=job_id)
+        # A job that is on record is never submitted again, and scripts are large.
+        self._script = None
+        return stage
 
     def _adopt(self, slurm: Slurm, stage: Stage) -> int | None:
         found = slurm.find(stage.slurm_name)
@@ -264,7 +267,7 @@ class SlurmStage(StageTask):
 
     def _begin_round(self, node: LoginNode, slurm: Slurm, job_id: int) -> _Round:
         """Listen to Slurm and to the job's log from now on."""
-        changes: _Changes = queue.Queue()
+        changes: _Changes = News()
         hear = partial(self._hear, changes)
         log = JobLog(
             self.crew,
@@ -317,11 +320,10 @@ class SlurmStage(StageTask):
         while True:
             if current.confirm_by is not None and time.monotonic() > current.confirm_by:
                 raise _cancel_unconfirmed(current.job_id)
-            try:
-                change = current.changes.get(timeout=self.crew.rest_seconds)
-            except queue.Empty:
+            change = current.changes.take(self.crew.rest_seconds)
+            if change is None:
                 if self.closed:
-                    raise FeedClosed from None
+                    raise FeedClosed
                 if current.confirm_by is None:
                     return None
                 continue

@@ -50,9 +50,10 @@ class StageTask(ABC):
         self._login = login
         self._turns = Errand(crew, self._take_turn)
         self._started = False
-        self._cancelled = threading.Event()
-        self._over = threading.Event()
-        self._closed = threading.Event()
+        self._changed = threading.Condition(threading.Lock())
+        self._cancelled = False
+        self._over = False
+        self._closed = False
         self._because: BridgeError | None = None
 
     @property
@@ -63,7 +64,7 @@ class StageTask(ABC):
     @property
     def over(self) -> bool:
         """True once nothing of the stage is at work any more."""
-        return self._over.is_set()
+        return self._over
 
     def start(self) -> None:
         """Begin, in a thread of the crew."""
@@ -78,23 +79,26 @@ class StageTask(ABC):
     def cancel(self, because: BridgeError | None = None) -> None:
         """Ask the stage to end; the feed says when it has, and ``because`` of what where nobody asked for it."""
         self._because = self._because or because
-        self._cancelled.set()
+        self._cancelled = True
         self.interrupt()
 
     def close(self) -> None:
         """Let go of it: nobody listens any more."""
-        self._closed.set()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
         self.feed.close()
         self.wake()
 
     @property
     def closed(self) -> bool:
         """Whether this process has let go of the stage; then nothing more is recorded of it here."""
-        return self._closed.is_set()
+        return self._closed
 
     def wait(self, seconds: float) -> bool:
         """Wait until the stage is over; return whether it is."""
-        return self._over.wait(seconds)
+        with self._changed:
+            return self._changed.wait_for(lambda: self._over, seconds)
 
     @abstractmethod
     def work(self, node: LoginNode) -> None:
@@ -107,7 +111,7 @@ class StageTask(ABC):
     @property
     def cancelled(self) -> bool:
         """Whether somebody asked for the end."""
-        return self._cancelled.is_set()
+        return self._cancelled
 
     def end(self, state: StageState, outcome: Outcome, exit_code: int | None = None) -> None:
         """Record how it ended, then tell the executor."""
@@ -136,7 +140,9 @@ class StageTask(ABC):
         self._do_turn()
         if not self.rests:
             self.let_go()
-            self._over.set()
+            with self._changed:
+                self._over = True
+                self._changed.notify_all()
 
     def _do_turn(self) -> None:
         try:
@@ -163,7 +169,8 @@ class StageTask(ABC):
                 if not self.outlives(error):
                     raise
                 self.feed.note(f"{error.title} Trying again ({error.code})")
-                self._closed.wait(pause)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, pause)
                 pause = min(pause * 2, MAX_PAUSE_SECONDS)
 
     def _fail(self, error: BridgeError) -> None:
