@@ -148,8 +148,14 @@ class Errand:
         self._crew.start(self._do)
 
     def _do(self) -> None:
-        while self._called():
-            self._work()
+        try:
+            while self._called():
+                self._work()
+        except BaseException:
+            # A defect ends this thread; the next call must find another.
+            with self._lock:
+                self._busy = False
+            raise
 
     def _called(self) -> bool:
         with self._lock:

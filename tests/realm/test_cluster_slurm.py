@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Queue
 
 import pytest
 from bridge_side import BridgeSide, bridge_side
@@ -271,7 +271,7 @@ def test_a_person_without_slurm_account_is_refused(side: BridgeSide) -> None:
 
 
 def test_the_poller_tells_the_life_of_a_job(job: Job) -> None:
-    poller, told, trouble = Poller(), SimpleQueue[JobState](), SimpleQueue[BridgeError]()
+    poller, told, trouble = Poller(), Queue[JobState](), Queue[BridgeError]()
     poller.start()
     try:
         job_id = job.held("build_script", b"sleep 0.7; exit 3")

@@ -56,7 +56,7 @@ class Tap:
         """Ids of tickets, by kind of stream: "socket", "https", "ssh", "login", "node1", ..."""
         self.loot: dict[str, dict[str, Sight]] = defaultdict(dict)
         """Entries of caches, by client and id of the ticket."""
-        self.pieces: queue.SimpleQueue[Piece] = queue.SimpleQueue()
+        self.pieces: queue.Queue[Piece] = queue.Queue()
         """What comes from this process."""
         self._files = files.CacheFiles(realm, self._file)
 

@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
-from queue import SimpleQueue
+from queue import Queue
 
 import pytest
 
@@ -43,7 +43,7 @@ def poller() -> Iterator[Poller]:
 
 
 def test_tells_each_change_once_and_ends_with_the_job(poller: Poller) -> None:
-    source, seen, trouble = Source(), SimpleQueue[JobState](), SimpleQueue[BridgeError]()
+    source, seen, trouble = Source(), Queue[JobState](), Queue[BridgeError]()
     for state in (_job(7, BaseState.PENDING), _job(7, BaseState.RUNNING), _job(7, BaseState.FAILED, 3)):
         source.now[7] = state
         if state.base is BaseState.PENDING:
@@ -81,7 +81,7 @@ def test_many_jobs_go_in_batches(poller: Poller) -> None:
 
 
 def test_trouble_is_told_and_the_watching_goes_on(poller: Poller) -> None:
-    source, seen, trouble = Source(), SimpleQueue[JobState](), SimpleQueue[BridgeError]()
+    source, seen, trouble = Source(), Queue[JobState](), Queue[BridgeError]()
     source.trouble = Outage("slurm.unreachable", "t", "r")
     poller.watch(7, source, seen.put, trouble.put)
     assert trouble.get(timeout=10).code == "slurm.unreachable"
@@ -94,7 +94,7 @@ def test_trouble_is_told_and_the_watching_goes_on(poller: Poller) -> None:
 
 
 def test_a_slow_connection_holds_up_nobody_else(poller: Poller) -> None:
-    slow, quick, seen = Source(), Source(), SimpleQueue[JobState]()
+    slow, quick, seen = Source(), Source(), Queue[JobState]()
     slow.open.clear()
     poller.watch(1, slow, lambda _: None, lambda _: None)
     assert _wait(lambda: len(slow.asked) == 1)
@@ -107,7 +107,7 @@ def test_a_slow_connection_holds_up_nobody_else(poller: Poller) -> None:
 
 
 def test_a_closed_watch_hears_nothing_more(poller: Poller) -> None:
-    source, seen = Source(), SimpleQueue[JobState]()
+    source, seen = Source(), Queue[JobState]()
     source.now[7] = _job(7, BaseState.PENDING)
     watch = poller.watch(7, source, seen.put, lambda _: None)
     assert seen.get(timeout=10).base is BaseState.PENDING

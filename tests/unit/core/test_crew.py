@@ -116,3 +116,20 @@ def run_together(work: list[Callable[[], Any]]) -> None:
         thread.start()
     for thread in threads:
         thread.join(LONGEST_WAIT_SECONDS)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_errand_that_failed_is_done_at_the_next_call() -> None:
+    done = list[int]()
+
+    def work() -> None:
+        done.append(1)
+        if len(done) == 1:
+            raise ValueError("a defect")
+
+    errand = Errand(Crew("failing-crew", spare_seconds=0.05), work)
+    errand.call()
+    wait_until(lambda: done and not named("failing-crew"))
+    errand.call()
+    wait_until(lambda: len(done) == 2)
+    wait_until(lambda: not named("failing-crew"))
