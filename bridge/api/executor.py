@@ -13,7 +13,8 @@ from bridge.api.guards import everybody, guard
 from bridge.api.threads import Waiting
 from bridge.errors import RequestRefused, TokenRefused
 from bridge.model import Evidence, JobFacts, RunId, UnverifiedToken
-from bridge.runs.live import LiveRun, Runs
+from bridge.runs.live import Runs
+from bridge.runs.live_run import LiveRun
 from runner import wire
 
 WAIT_SECONDS: Final = 20

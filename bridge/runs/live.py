@@ -17,15 +17,16 @@ from bridge.audit.ledger import Ledger
 from bridge.audit.record import Phase
 from bridge.broker.client import BrokerClient
 from bridge.cluster.poller import Poller
-from bridge.cluster.pool import Lease, LoginPool
+from bridge.cluster.pool import LoginPool
 from bridge.crew import Crew
 from bridge.errors import BridgeError, NotFound, Outage, TokenRefused
-from bridge.lifecycle import RUN_TRANSITIONS, require_live
+from bridge.lifecycle import RUN_TRANSITIONS
 from bridge.model import Evidence, Run, RunId, RunState, Stage, StageKind, StageState, TicketBundle
 from bridge.references import new_reference
 from bridge.runs.book import StageBook
 from bridge.runs.feed import Feed
 from bridge.runs.finishing import drop_last_cache, finish_on_login_node
+from bridge.runs.live_run import LiveRun
 from bridge.runs.login_stage import InterruptedStage, LoginStage, PrepareStage
 from bridge.runs.login_tickets import LoginTickets, Placed
 from bridge.runs.places import places
@@ -36,51 +37,8 @@ from bridge.runs.tickets import RunTickets, read_bundle
 from bridge.standing import RegisterCache
 from runner.wire import is_user_stage
 
-TAIL_BYTES: Final = 64 * 1024
-
 LINGER_SECONDS: Final = 120.0
 """A run that was stopped is kept this long after its end, so that its executor can still hear why."""
-
-
-@dataclass(slots=True)
-class LiveRun:
-    """A run whose executor has shown its session secret to this process."""
-
-    run: Run
-    session: str = field(repr=False)
-    lease: Lease = field(repr=False)
-    tickets: RunTickets = field(repr=False)
-    login_tickets: LoginTickets = field(repr=False)
-    job_token: str | None = field(default=None, repr=False)
-    """To ask GitLab whether the job still runs; None in the next process, until the executor has come with it.
-
-    Never checked: a wrong one is another job's for GitLab too, and ends the run, which its session can do anyway.
-    """
-    tasks: dict[str, StageTask] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    ending: bool = False
-    """Whether its end was asked for; no stage starts any more."""
-    stopped: BridgeError | None = None
-    """Why it must end, where that is not its executor's wish; carries the reference of its record."""
-    heard: float = field(default_factory=time.monotonic)
-    """When its executor last called, by ``time.monotonic``."""
-    forget_at: float | None = None
-    """By ``time.monotonic``; of a stopped run that has ended."""
-
-    def log_tail(self) -> bytes:
-        """Return the last bytes of each stage's log, at most 64 KiB, without the secrets of the run (T46)."""
-        with self.lock:
-            tail = b"".join(task.feed.tail for task in self.tasks.values())[-TAIL_BYTES:]
-        for secret in (self.session, self.job_token):
-            if secret:
-                tail = tail.replace(secret.encode(), b"[hidden]")
-        return tail
-
-    def require_open(self) -> None:
-        """Pass where stages can be started; raises why it was stopped, or Conflict ``run.ended``."""
-        if self.stopped is not None:
-            raise self.stopped.with_traceback(None)
-        require_live(RunState.ENDED if self.ending else self.run.state)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ import structlog
 from bridge.errors import Outage
 from bridge.model import RunId, RunState
 from bridge.runs.feed import FeedClosed
-from bridge.runs.live import LiveRun, Runs
+from bridge.runs.live import Runs
+from bridge.runs.live_run import LiveRun
 from bridge.runs.login_stage import LoginStage
 
 EVERY_SECONDS: Final = 1.0

@@ -25,7 +25,8 @@ from bridge.lifecycle import FINAL, RUN_TRANSITIONS
 from bridge.model import Run, RunState, StageState
 from bridge.references import new_reference
 from bridge.runs.book import StageBook
-from bridge.runs.live import LiveRun, Runs
+from bridge.runs.live import Runs
+from bridge.runs.live_run import LiveRun
 from bridge.runs.run_records import stop_record
 from bridge.runs.stopping import Stopper
 from bridge.runs.watch import JobStates

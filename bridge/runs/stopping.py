@@ -11,7 +11,8 @@ import structlog
 
 from bridge.errors import BridgeError, Refused
 from bridge.model import RunId, RunState
-from bridge.runs.live import LiveRun, Runs
+from bridge.runs.live import Runs
+from bridge.runs.live_run import LiveRun
 
 AT_ONCE: Final = 16
 """How many ends are confirmed side by side; their Slurm jobs are cancelled before that, all of them."""

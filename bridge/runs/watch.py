@@ -19,7 +19,8 @@ from bridge.errors import BridgeError, Outage, TokenRefused
 from bridge.model import RunId, RunState
 from bridge.oidc.gitlab import Pulse
 from bridge.oidc.refusal import job_refused
-from bridge.runs.live import LiveRun, Runs
+from bridge.runs.live import Runs
+from bridge.runs.live_run import LiveRun
 from bridge.runs.stopping import Stopper
 
 CANCELING_SECONDS: Final = 60.0

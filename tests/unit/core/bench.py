@@ -56,7 +56,8 @@ from bridge.people.tokens import TokenSeal
 from bridge.policy.bundle import parse_bundle
 from bridge.policy.engine import Engine
 from bridge.policy.files import read_files
-from bridge.runs.live import LiveRun, Runs, Workshop
+from bridge.runs.live import Runs, Workshop
+from bridge.runs.live_run import LiveRun
 from bridge.runs.task import StageTask
 from bridge.seal import GrantSeal, Seal
 from bridge.sealed import RevisionMark, SealedRegister

@@ -12,7 +12,7 @@ from bench import Broker, Web
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from bridge.broker.client import BrokerClient
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from tests.fakes import FakeCluster
 
 

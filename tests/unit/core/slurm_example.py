@@ -6,7 +6,7 @@ from bench import Broker, Reader, Web
 
 from bridge.errors import Outage
 from bridge.model import Stage, StageState
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from tests.fakes import FakeCluster
 
 ONE, TWO = "1" * 32, "2" * 32

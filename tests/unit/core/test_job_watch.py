@@ -18,7 +18,7 @@ from bridge.model import RunState
 from bridge.oidc.gitlab import Pulse
 from bridge.oidc.refusal import job_refused
 from bridge.runs import watch as watch_module
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from bridge.runs.stopping import Stopper
 from bridge.runs.watch import JobWatch
 from tests.fakes import FakeCluster, FakeScript

@@ -18,7 +18,7 @@ from bridge.errors import Outage
 from bridge.model import KillScope, KillSwitch, RunState, StageState
 from bridge.runs import live as live_module
 from bridge.runs.killing import KillWatch
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from bridge.runs.stopping import Stopper
 from bridge.ticketing import END_SECONDS, Use
 from tests.fakes import FakeCluster, FakeScript, connection_lost

@@ -12,7 +12,7 @@ from bench import Broker, Clock, Reader, Web, wait_until
 from test_kills import kill
 
 from bridge.errors import Outage, PolicyRefused
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from bridge.runs.login_refresh import LoginRefresh
 from tests.fakes import FakeCluster, FakeScript
 

@@ -11,7 +11,7 @@ from test_runs_login_tickets import BUNDLE, DOWN, END, NOW, Node
 
 from bridge.errors import Outage
 from bridge.model import TicketBundle
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from bridge.runs.login_tickets import LoginTickets, Placed
 
 

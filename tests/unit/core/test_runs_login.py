@@ -16,7 +16,7 @@ from bridge.cluster.node import Exit
 from bridge.errors import Conflict, NotFound, Outage, PolicyRefused, TokenRefused
 from bridge.model import RunId, RunState, StageState
 from bridge.runs.feed import HOLD_BYTES
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from tests.fakes import FakeCluster, FakeScript, connection_lost
 
 ONE, TWO = "1" * 32, "2" * 32

@@ -15,7 +15,7 @@ from bridge.broker.listed import targets_of
 from bridge.cluster.node import Hello
 from bridge.errors import Outage
 from bridge.model import Cluster, Grant, Ticket, TicketBundle
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from bridge.runs.login_tickets import LoginTickets, Placed
 from tests.fakes import FakeCluster, FakeScript
 

@@ -12,7 +12,7 @@ from bridge.errors import BridgeError, Outage
 from bridge.model import RunState, StageKind, StageState
 from bridge.oidc.gitlab import Pulse
 from bridge.oidc.refusal import job_refused
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from bridge.runs.reaping import ORPHAN_GRACE, Reaper
 from bridge.runs.stopping import Stopper
 from tests.fakes import FakeCluster

@@ -20,7 +20,7 @@ from slurm_example import (
 
 from bridge.model import Stage, StageKind, StageState
 from bridge.runs.feed import HOLD_BYTES
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from tests.fakes import FakeCluster, FakeJob, FakeScript, connection_lost
 
 

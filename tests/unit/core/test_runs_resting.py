@@ -10,7 +10,7 @@ from slurm_example import recorded, running_job, start
 
 from bridge.model import StageState
 from bridge.runs.feed import HOLD_BYTES
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from tests.fakes import FakeCluster
 
 

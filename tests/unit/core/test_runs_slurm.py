@@ -24,7 +24,7 @@ from bridge.errors import BridgeError, RequestRefused
 from bridge.model import StageState
 from bridge.runs import slurm_stage
 from bridge.runs.feed import HOLD_BYTES
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from bridge.runs.places import node_ccache
 from bridge.runs.task import StageTask
 from tests.fakes import FakeCluster, FakeJob, connection_lost

@@ -7,7 +7,7 @@ from bench import Reader, Web, wait_until
 from slurm_example import start
 
 from bridge.errors import Outage
-from bridge.runs.live import LiveRun
+from bridge.runs.live_run import LiveRun
 from tests.fakes import FakeCluster
 
 
