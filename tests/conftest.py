@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from realm import Realm
 from realm.errors import RealmError
@@ -13,8 +14,10 @@ from tests.tap import plugin
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have what leaves the bridge in any test parsed."""
+    """Have what leaves the bridge in any test parsed, and let a machine under load take as long as it needs."""
     config.pluginmanager.register(plugin, "tap")
+    settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")
