@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -55,7 +54,17 @@ def site() -> Site:
 
 @pytest.fixture
 def pool(site: Site) -> LoginPool:
-    return LoginPool(site.connect, idle_seconds=0.05)
+    return LoginPool(site.connect, idle_seconds=60)
+
+
+class Moment:
+    """The pool's clock, which a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def monotonic(self) -> float:
+        return self.now
 
 
 def test_runs_of_one_account_share_a_connection(site: Site, pool: LoginPool) -> None:
@@ -123,17 +132,24 @@ def test_a_connection_is_retired_before_its_tickets_end_and_closed_when_it_is_do
     assert site.made[1].alive
 
 
-def test_an_idle_connection_is_closed_after_a_while_and_a_leased_one_is_not(site: Site, pool: LoginPool) -> None:
+def test_an_idle_connection_is_closed_after_a_while_and_a_leased_one_is_not(
+    site: Site, pool: LoginPool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moment = Moment()
+    monkeypatch.setattr("bridge.cluster.pool.time", moment)
     leases = [pool.lease(CLUSTER, "alice", site.tickets) for _ in range(2)]
     assert leases[0].node is leases[1].node
     leases[0].close()
     leases[0].close()
-    _sweep_for(pool, 0.15)
-    assert site.made[0].alive
-    leases[1].close()
+    moment.now += 61
     pool.sweep()
     assert site.made[0].alive
-    _sweep_for(pool, 0.15)
+    leases[1].close()
+    moment.now += 59
+    pool.sweep()
+    assert site.made[0].alive
+    moment.now += 2
+    pool.sweep()
     assert not site.made[0].alive
 
 
@@ -160,10 +176,3 @@ def test_a_closed_pool_connects_no_more(site: Site, pool: LoginPool) -> None:
     assert not site.made[0].alive
     with pytest.raises(Outage, match=r"login\.stopping"):
         _ = lease.node
-
-
-def _sweep_for(pool: LoginPool, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        pool.sweep()
-        time.sleep(0.01)
