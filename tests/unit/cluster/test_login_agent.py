@@ -135,7 +135,7 @@ def test_a_silent_agent_is_asked_and_then_given_up() -> None:
 
 def test_an_agent_that_answers_the_ping_is_kept() -> None:
     ours, theirs = socket.socketpair()
-    connection, peer = AgentConnection(SocketPipe(ours), ping_seconds=0.2), Peer(theirs)
+    connection, peer = AgentConnection(SocketPipe(ours), ping_seconds=2.0), Peer(theirs)
     for _ in range(3):
         peer.say({"id": peer.next()[0]["id"], "event": "done", "protocol": 1})
     assert connection.alive
