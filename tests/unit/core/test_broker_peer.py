@@ -138,7 +138,7 @@ def path(desk: Desk, short_path: Path) -> Iterator[Path]:
     thread.start()
     yield path
     server.stop()
-    thread.join(5)
+    thread.join(30)
     assert not thread.is_alive()
 
 
