@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from bench import wait_until
 
 from bridge.audit.log import Writer
 from bridge.broker.selftest import AWAY_SECONDS, BAD_SECONDS, GOOD_SECONDS, Expectations, Questions, SelfTest
@@ -138,8 +139,7 @@ def test_before_the_first_result_the_broker_is_not_ready(bench: Bench) -> None:
     runner = threading.Thread(target=test.run)
     runner.start()
     try:
-        while bench.runs == 0:
-            pass
+        wait_until(lambda: bench.runs == 1, "the first run")
         assert code(test) == "selftest.pending"
     finally:
         bench.gate.set()
@@ -154,8 +154,7 @@ def test_others_have_the_old_result_while_one_asks_anew(bench: Bench) -> None:
     runner = threading.Thread(target=test.run)
     runner.start()
     try:
-        while bench.runs == 1:
-            pass
+        wait_until(lambda: bench.runs == 2, "the second run")
         assert [code(test) for _ in range(20)] == [None] * 20
         assert bench.runs == 2
     finally:
