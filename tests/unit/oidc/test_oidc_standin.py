@@ -3,7 +3,6 @@
 import base64
 import json
 import ssl
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -206,10 +205,8 @@ def test_an_ill_gitlab_is_an_outage(front: Front, kind: str) -> None:
     shown = front.start()
     details = {"target": "https://localhost/stolen"} if kind.endswith("redirect") else {}
     front.control.misbehave(kind, **details)
-    began = time.monotonic()
     error = front.refusal(shown)
     assert (type(error), error.code) == (Outage, "gitlab.unreachable")
-    assert time.monotonic() - began < 5
     assert front.admit(shown).user_id == 101
 
 
