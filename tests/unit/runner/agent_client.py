@@ -21,7 +21,7 @@ AGENT = Path(_INSTALLED.name) / "deploy/bin/ci-bridge-login"
 
 UID = 20001
 USER = "ci-test"
-ANSWER_SECONDS = 15.0
+ANSWER_SECONDS = 30.0
 
 _IN_NAMESPACE = (
     'mount --make-rprivate / && mount --bind "$1" /etc/passwd && shift && '
@@ -118,7 +118,7 @@ class AgentClient:
             self.process.kill()
             return self.process.wait()
         finally:
-            self._reader.join(1)
+            self._reader.join(ANSWER_SECONDS)
             for stream in (self.process.stdout, self.process.stderr):
                 if stream is not None:
                     stream.close()

@@ -16,7 +16,7 @@ from typing import Any
 
 from runner import wire
 
-LONGEST_WAIT_SECONDS = 5.0
+LONGEST_WAIT_SECONDS = 30.0
 RUN_ID = "0123456789abcdefghijklmnop"
 SESSION = "session-canary-0123456789abcdef"
 

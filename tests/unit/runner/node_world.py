@@ -19,7 +19,7 @@ NODE_AGENT = ROOT / "deploy/bin/ci-bridge-node"
 REALM = "NODE.TEST"
 UID = pwd.getpwnam("nobody").pw_uid
 """The node agent looks up the name of the job's user, so it must be one that every machine has."""
-WAIT_SECONDS = 10.0
+WAIT_SECONDS = 30.0
 
 
 class Realm:
@@ -115,10 +115,10 @@ class Node:
         assert "Traceback" not in done.stderr
         return done.returncode
 
-    def hasty_prolog(self, comment: str) -> int:
-        """As ``hook``, by an agent that gives up within a second."""
+    def hasty_prolog(self, comment: str, seconds: float = 0.8) -> int:
+        """As ``hook``, by an agent that gives up within a few seconds."""
         environment = {"SLURM_JOB_ID": "1", "SLURM_JOB_UID": str(UID), "SLURM_JOB_COMMENT": comment}
-        program = "import sys; from runner.node import asking, main; asking.LIMIT_SECONDS = 0.8; "
+        program = f"import sys; from runner.node import asking, main; asking.LIMIT_SECONDS = {seconds}; "
         program += f"sys.argv = ['x', '--config', {str(self.config)!r}, 'prolog']; sys.exit(main.main())"
         done = subprocess.run(
             ["/usr/bin/python3", "-c", program],

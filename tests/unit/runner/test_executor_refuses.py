@@ -339,7 +339,7 @@ def test_a_closed_job_log_cancels_what_nobody_follows(bridge: ContractBridge, ru
     assert process.stdout is not None
     process.stdout.close()
     bridge.add(log(b"to nobody\n"))
-    assert process.wait(10) == SYSTEM
+    assert process.wait(30) == SYSTEM
     assert process.stderr is not None
     assert process.stderr.read() == b""
     process.stderr.close()

@@ -115,7 +115,7 @@ def test_a_job_whose_run_is_over_gets_no_tickets_and_does_not_drain_the_node(nod
 
 @pytest.mark.parametrize("node", ["refused 403 node.not_running_here", "refused 503 killed.user"], indirect=True)
 def test_another_refusal_is_asked_again(node: Node) -> None:
-    assert node.hasty_prolog("ci-bridge run=x") == 0
+    assert node.hasty_prolog("ci-bridge run=x", seconds=4.0) == 0
     assert node.word("1")
     assert len(node.requests()) > 1
     assert not node.cache.exists()
