@@ -67,7 +67,7 @@ class Watched(BrokerClient):
     """A client that remembers what it asked."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(path, timeout_seconds=5)
+        super().__init__(path, timeout_seconds=30)
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self._lock = threading.Lock()
 

@@ -274,7 +274,7 @@ class Broker:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield BrokerClient(socket_path, timeout_seconds=5)
+            yield BrokerClient(socket_path, timeout_seconds=30)
         finally:
             server.stop()
             thread.join()
