@@ -82,7 +82,9 @@ def test_the_database_refuses_changes_by_mistake(engine: Engine, ledger: Ledger,
 
 
 @pytest.mark.threat("T44")
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 @given(data=st.data())
 def test_a_flipped_bit_of_any_leaf_is_found_and_named(tampered: "Tampered", data: st.DataObject) -> None:
     seq = data.draw(st.integers(0, tampered.records - 1))

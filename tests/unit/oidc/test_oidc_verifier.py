@@ -24,7 +24,7 @@ from bridge.oidc.token import MAX_TOKEN_BYTES
 from bridge.oidc.verifier import Verifier
 
 Claims = dict[str, Any]
-FIXTURES = [HealthCheck.function_scoped_fixture]
+FIXTURES = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 def refusal(verifier: Verifier, token: str) -> str:
