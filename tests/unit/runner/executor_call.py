@@ -19,7 +19,7 @@ BUILD, SYSTEM = 41, 42
 
 ID_TOKEN = "eyJhbGciOiJSUzI1NiJ9.eyJjYW5hcnkiOiJpZC10b2tlbiJ9.c2lnbmF0dXJlLWNhbmFyeQ"
 JOB_TOKEN = "glcbt-64_canary/job+token=="
-LIMIT_SECONDS = 20.0
+LIMIT_SECONDS = 60.0
 
 RESPONSE: dict[str, Any] = {
     "id": 4711,

@@ -110,7 +110,7 @@ class Node:
         environment = self.realm.environment | {"SLURM_JOB_ID": job_id, "SLURM_JOB_UID": str(uid)}
         environment |= {"SLURM_JOB_COMMENT": comment, "KRB5CCNAME": "FILE:/nonexistent/other"}
         command = [str(NODE_AGENT), "--config", str(self.config), hook]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=25, check=False)
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
         self.said = done.stderr
         assert "Traceback" not in done.stderr
         return done.returncode
