@@ -18,7 +18,7 @@ from tests.tap.plugin import ENVIRONMENT
 
 USER = "ci-bridge-broker"
 _DATABASE = "/var/lib/ci-bridge/bridge.sqlite3"
-_READY_SECONDS = 20
+_READY_SECONDS = 60
 
 RELAY = Path(__file__).with_name("relay.py")
 
@@ -46,14 +46,14 @@ class Broker:
     def kill_and_restart(self) -> None:
         """SIGKILL, in the middle of whatever it does, and a new one in its place."""
         kill_session(self.process)
-        self.process.wait(10)
+        self.process.wait(30)
         self.process = self._start()
 
     def close(self) -> None:
         """End it and take its files away."""
         for process in (self.process, self._relay):
             kill_session(process)
-            process.wait(10)
+            process.wait(30)
         self._host.run(["rm", "-rf", self._directory, self._config])
 
     def _start(self) -> subprocess.Popen[bytes]:
