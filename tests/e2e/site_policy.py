@@ -12,7 +12,7 @@ from realm.bridgehost import POLICIES, SERVICE
 
 CLUSTERS = f"{POLICIES}/clusters.toml"
 NODE_CONFIG = "/etc/ci-bridge/node.toml"
-RELOAD_SECONDS = 10.0
+RELOAD_SECONDS = 30.0
 
 
 def reload(realm: Realm) -> None:
