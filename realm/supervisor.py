@@ -44,6 +44,8 @@ class Supervisor:
             known = self._running.get(service.name)
             if known and known.process.poll() is None:
                 raise RealmError("realm.service_runs", f"{service.name} runs already.", remedy="Stop it first.")
+            if service.name in self._known:
+                _until_let_go(host, service)
             _check_listeners(host, service, wanted=0)
             running = Running(service, _launch(host, service, service.after_boot if booted else ()))
             self._running[service.name] = running
@@ -178,6 +180,13 @@ def _check_listeners(host: Host, service: Service, *, wanted: int) -> None:
             detail = f"{count} sockets instead of {wanted} listen on {protocol} port {port} of {host.name}."
             remedy = f"Stop what else uses the port of {service.name}; krb5kdc shares a port without a word."
             raise RealmError("realm.listeners", detail, remedy=remedy, evidence=tail(host, service))
+
+
+def _until_let_go(host: Host, service: Service) -> None:
+    """Wait a while for the ports of the service's former self: what it forked may end a little later than it does."""
+    end = time.monotonic() + service.stop_seconds
+    while any(host.listeners(protocol, port) for protocol, port in _ports(service)) and time.monotonic() < end:
+        time.sleep(_PAUSE_SECONDS)
 
 
 def _look(service: Service) -> str:
