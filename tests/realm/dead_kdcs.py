@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from bridge.kerberos.deadline import DEFAULT_SECONDS
 from realm import Realm
 from realm.etc import krb5_conf
 from realm.topology import spec
@@ -15,6 +16,9 @@ from realm.topology import spec
 LIVING = f"{spec('kdc').address}:88"
 _HOST = "mds1"
 _FILLERS = 4
+
+BOUND_SECONDS = 2 * DEFAULT_SECONDS - 0.5
+"""One deadline of the bridge's and what a machine under load adds to it, but never two deadlines in a row."""
 
 KINDS = ("refuses", "takes no connection", "says nothing", "hangs up", "no such host")
 

@@ -26,6 +26,7 @@ from bridge_side import (
     bridge_side,
     initiate,
 )
+from dead_kdcs import BOUND_SECONDS
 from gssapi.raw.misc import GSSError
 
 from bridge.errors import BridgeError, Defect, Outage
@@ -252,7 +253,7 @@ def test_a_kdc_that_is_down_is_an_outage_at_once_and_needs_no_restart_of_ours(si
     try:
         began = time.monotonic()
         assert _code(able, "alice", (LOGIN,)) == "kerberos.kdc_unreachable"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < BOUND_SECONDS
     finally:
         side.realm.restart_service("krb5kdc")
     assert _code(able, "alice", (LOGIN,)) is None
@@ -265,12 +266,12 @@ def test_a_kdc_that_does_not_answer_is_an_outage_within_five_seconds(side: Bridg
     try:
         began = time.monotonic()
         assert _code(able, "alice", (LOGIN,)) == "kerberos.kdc_unreachable"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < BOUND_SECONDS
     finally:
         _signal_kdc(side.realm, "CONT")
     began = time.monotonic()
     while _code(able, "alice", (LOGIN,)) is not None:
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
 
 
 @pytest.mark.threat("T24")
@@ -285,7 +286,7 @@ def test_waiting_calls_are_bounded_in_number(side: BridgeSide) -> None:
         _signal_kdc(side.realm, "CONT")
     began = time.monotonic()
     while _code(able, "alice", (LOGIN,)) is not None:
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 30
 
 
 def test_a_bad_keytab_is_our_outage_and_not_the_persons_fault(side: BridgeSide) -> None:
