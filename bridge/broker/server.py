@@ -62,6 +62,8 @@ class BrokerServer:
         # A service manager keeps the socket open for the next broker, so it must not be shut down to end ``accept``.
         self._listener.settimeout(0.0)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        # Reentrant: who stops the server may be a signal handler of the very thread that closes the descriptor.
+        self._waking = threading.RLock()
 
     def serve_forever(self) -> None:
         """Accept until ``stop``."""
@@ -78,8 +80,9 @@ class BrokerServer:
             yield
         finally:
             # A late stop must not write to whatever gets the descriptor's number next.
-            wake, self._wake = self._wake, -1
-            os.close(wake)
+            with self._waking:
+                wake, self._wake = self._wake, -1
+                os.close(wake)
 
     def _accept(self) -> None:
         while self._place():
@@ -118,10 +121,11 @@ class BrokerServer:
         self._places.release()
 
     def stop(self) -> None:
-        """Accept no more; requests under way end by themselves. From any thread, and from a signal handler."""
+        """Accept no more; requests under way end by themselves. From any thread, a signal handler, and again."""
         self._stopping.set()
-        with contextlib.suppress(OSError):
-            os.eventfd_write(self._wake, 1)
+        with self._waking:
+            if self._wake >= 0:
+                os.eventfd_write(self._wake, 1)
 
     def _converse(self, connection: socket.socket) -> None:
         try:

@@ -349,6 +349,16 @@ def test_the_broker_survives_a_moment_without_descriptors(short_path: Path) -> N
     wait_until(lambda: not thread.is_alive())
 
 
+def test_a_stop_that_comes_when_it_has_ended_harms_nobody(short_path: Path) -> None:
+    server = BrokerServer(listen(short_path / "b.sock"), frozenset({os.geteuid()}), {})
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    server.stop()
+    thread.join(30)
+    assert not thread.is_alive()
+    server.stop()
+
+
 class _Failing:
     """A listener that has no descriptor left at first."""
 
