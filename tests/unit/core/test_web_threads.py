@@ -162,7 +162,7 @@ def callers(parts: Parts, broker: Broker, cluster: FakeCluster) -> Iterator[Call
     """Everybody who calls web."""
     cluster.scripts += [FakeScript(), FakeScript()]
     with serving(parts) as url, client_of(url) as http:
-        http.timeout = 15.0
+        http.timeout = 30.0
         callers = Callers(http, broker, http.post("/v1/runs", json=body_of(broker.evidence())).json(), FIRST_JOB)
         assert callers.stage(BUILD, "build_script") == 202
         assert cluster.wait_job().job_id == FIRST_JOB
@@ -183,7 +183,7 @@ def crowd(callers: Callers, kind: str, gate: Gate) -> Iterator[list[futures.Futu
         them = replace(callers, http=http)
         held = [pool.submit(them.waiting, kind, number) for number in range(count)]
         try:
-            assert all(gate.inside.acquire(timeout=10) for _ in range(KINDS[kind]))
+            assert all(gate.inside.acquire(timeout=30) for _ in range(KINDS[kind]))
             yield held
         finally:
             gate.opened.set()
