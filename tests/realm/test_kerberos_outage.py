@@ -219,10 +219,11 @@ def test_a_kdc_that_hangs_and_wakes_is_used_again_soon(here: Realm) -> None:
 @pytest.mark.threat("T24")
 def test_a_kdc_that_was_stopped_is_used_again_the_moment_it_is_back(here: Realm) -> None:
     """Connections that are refused hold nobody, so they open no breaker that would outlast the outage."""
-    able = bridge(here, breaker=Breaker(silences=1, pause_seconds=60))
+    # One that takes long counts as silent, and a machine under load may take long over one or two of them.
+    able = bridge(here, breaker=Breaker(silences=5, pause_seconds=60))
     here.stop_service("krb5kdc")
     try:
-        assert [code(able) for _ in range(5)] == [UNREACHABLE] * 5
+        assert [code(able) for _ in range(9)] == [UNREACHABLE] * 9
     finally:
         here.restart_service("krb5kdc")
     assert code(able) is None
@@ -230,7 +231,7 @@ def test_a_kdc_that_was_stopped_is_used_again_the_moment_it_is_back(here: Realm)
 
 @pytest.mark.threat("T24")
 def test_a_refusal_does_not_count_as_silence(here: Realm) -> None:
-    able = bridge(here, breaker=Breaker(silences=1, pause_seconds=60))
+    able = bridge(here, breaker=Breaker(silences=1, pause_seconds=60), deadline=Deadline(seconds=30))
     for _ in range(3):
         with pytest.raises(BridgeError, match=r"kerberos\.client_revoked"):
             able.tickets("carol", 20001, (LOGIN,), 600)
