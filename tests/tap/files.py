@@ -38,6 +38,7 @@ class CacheFiles:
         self._places: dict[int, tuple[str, Path]] = {}
         self._followed: dict[str, int] = {}
         self._end = os.eventfd(0, os.EFD_CLOEXEC)
+        self._draining = threading.Lock()
         self.missed = 0
         self.follow()
         self._thread = threading.Thread(target=self._run, name="tap-files", daemon=True)
@@ -58,7 +59,7 @@ class CacheFiles:
             self._followed[name] = host.anchor
 
     def settle(self) -> None:
-        """Take what has happened until now; the thread may be behind."""
+        """Take what has happened until now; the thread may be behind, or about to read what it has heard of."""
         self._drain()
 
     def close(self) -> None:
@@ -77,18 +78,24 @@ class CacheFiles:
             self._drain()
 
     def _drain(self) -> None:
-        while True:
-            try:
-                events = os.read(self._events, 1 << 16)
-            except BlockingIOError:
-                return
-            at = 0
-            while at < len(events):
-                number, _, _, size = _EVENT.unpack_from(events, at)
-                name = os.fsdecode(events[at + _EVENT.size : at + _EVENT.size + size].rstrip(b"\0"))
-                at += _EVENT.size + size
-                if _CACHE.fullmatch(name) and number in self._places:
-                    self._read(*self._places[number], name)
+        with self._draining:
+            while self._take():
+                pass
+
+    def _take(self) -> bool:
+        """Read the caches of the next events; False where there are none."""
+        try:
+            events = os.read(self._events, 1 << 16)
+        except BlockingIOError:
+            return False
+        at = 0
+        while at < len(events):
+            number, _, _, size = _EVENT.unpack_from(events, at)
+            name = os.fsdecode(events[at + _EVENT.size : at + _EVENT.size + size].rstrip(b"\0"))
+            at += _EVENT.size + size
+            if _CACHE.fullmatch(name) and number in self._places:
+                self._read(*self._places[number], name)
+        return True
 
     def _read(self, place: str, directory: Path, name: str) -> None:
         try:
