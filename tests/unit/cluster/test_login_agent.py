@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -43,18 +44,30 @@ class Peer:
 
     def __init__(self, end: socket.socket) -> None:
         self.end = end
-        self._stream = end.makefile("rb")
+        self._decoder = wire.Decoder()
+        self._frames = deque[Frame]()
 
     def next(self) -> Frame:
-        frame = wire.read_frame(self._stream)
-        assert frame is not None
-        return frame
+        while not self._frames:
+            piece = self.end.recv(1 << 16)
+            assert piece
+            self._frames += self._decoder.feed(piece)
+        return self._frames.popleft()
+
+    def next_if_any(self) -> Frame | None:
+        """What has come, or comes within a moment."""
+        self.end.settimeout(0.002)
+        try:
+            return self.next()
+        except TimeoutError:
+            return None
+        finally:
+            self.end.settimeout(10)
 
     def say(self, header: dict[str, Any], data: bytes = b"") -> None:
         self.end.sendall(wire.encode(header, data))
 
     def close(self) -> None:
-        self._stream.close()
         self.end.close()
 
 
@@ -136,7 +149,7 @@ def test_a_silent_agent_is_asked_and_then_given_up() -> None:
 def test_an_agent_that_answers_the_ping_is_kept() -> None:
     ours, theirs = socket.socketpair()
     connection, peer = AgentConnection(SocketPipe(ours), ping_seconds=2.0), Peer(theirs)
-    for _ in range(3):
+    for _ in range(2):
         peer.say({"id": peer.next()[0]["id"], "event": "done", "protocol": 1})
     assert connection.alive
     connection.close()
@@ -352,7 +365,6 @@ def _serve_file(peer: Peer, whole: bytes) -> None:
         if header["verb"] != "follow":
             continue
         number, place, drain = header["id"], header["offset"], False
-        peer.end.settimeout(0.001)
         while True:
             if place < len(whole):
                 peer.end.settimeout(10)
@@ -360,8 +372,9 @@ def _serve_file(peer: Peer, whole: bytes) -> None:
                 place = min(len(whole), place + 65536)
             elif drain:
                 break
-            stop = _pending_stop(peer)
-            if stop is not None:
+            asked = peer.next_if_any()
+            if asked is not None:
+                stop, _ = asked
                 peer.say({"id": stop["id"], "event": "done"})
                 if not stop["drain"]:
                     break
@@ -369,17 +382,6 @@ def _serve_file(peer: Peer, whole: bytes) -> None:
         peer.say({"id": number, "event": "done", "offset": place})
         if drain:
             return
-
-
-def _pending_stop(peer: Peer) -> dict[str, Any] | None:
-    peer.end.settimeout(0.002)
-    try:
-        peek = peer.end.recv(1, socket.MSG_PEEK)
-    except TimeoutError:
-        return None
-    finally:
-        peer.end.settimeout(10)
-    return peer.next()[0] if peek else None
 
 
 def _error(call: Callable[[], object]) -> BridgeError:
