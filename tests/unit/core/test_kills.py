@@ -14,8 +14,10 @@ from test_ticketing import HOST, JOB, put_stage
 
 from bridge.audit import kills
 from bridge.broker.client import BrokerClient
+from bridge.cluster import poller
 from bridge.errors import Outage
 from bridge.model import KillScope, KillSwitch, RunState, StageState
+from bridge.runs import killing
 from bridge.runs import live as live_module
 from bridge.runs.killing import KillWatch
 from bridge.runs.live_run import LiveRun
@@ -302,3 +304,9 @@ def test_the_session_of_a_stopped_run_opens_nothing_after_its_end(
         assert refused(lambda use=use: broker.tickets.for_run(live.run.run_id, live.session, use)).code == "run.ended"
     with broker.ledger.read() as view:
         assert view.session(live.run.run_id).session_hash == hashlib.sha256(live.session.encode()).digest()
+
+
+@pytest.mark.threat("T16")
+def test_a_switch_is_not_looked_for_so_seldom_that_five_seconds_are_not_kept() -> None:
+    """The sum of the waits that are ours, as users.md promises it: one look for switches, one at Slurm's queue."""
+    assert killing.EVERY_SECONDS + poller.SLOW_SECONDS < 5
