@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from bridge.cluster import options
 from bridge.cluster.node import LoginNode
-from bridge.cluster.poller import Poller, Watch
+from bridge.cluster.poller import Poller
 from bridge.cluster.slurm import JobState, Slurm
 from bridge.crew import Crew
 from bridge.errors import BridgeError, Outage, RequestRefused
@@ -27,6 +26,7 @@ from bridge.runs.feed import Feed, FeedClosed, outcome_of
 from bridge.runs.joblog import JobLog
 from bridge.runs.news import News
 from bridge.runs.places import Places, node_ccache
+from bridge.runs.rounds import Cancel, Change, Changes, LogLost, Round, Source
 from bridge.runs.task import LoginSource, StageTask
 from runner.wire import Outcome
 
@@ -50,44 +50,6 @@ _FINAL_OUTAGES: Final = frozenset({"stage.script_lost", "stage.lost", "slurm.can
 
 _NO_REASON: Final = frozenset({"", "None"})
 """What Slurm says of a job that it has not looked at yet."""
-
-
-class _Cancel:
-    """Put in the queue by ``interrupt``."""
-
-
-@dataclass(frozen=True, slots=True)
-class _LogLost:
-    """Put in the queue by whoever reads the log."""
-
-    error: BridgeError
-
-
-_Change = JobState | BridgeError | _Cancel | _LogLost
-_Changes = News[_Change]
-
-
-@dataclass(slots=True)
-class _Round:
-    """The following of a job over one connection. Nothing of an old one is heard on the new one, but a cancel is."""
-
-    slurm: Slurm
-    job_id: int
-    log: JobLog
-    changes: _Changes
-    watch: Watch | None = None
-    confirm_by: float | None = None
-    """Until when Slurm may confirm a cancel, by ``time.monotonic``; None where none was asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Source:
-    """The poller's view of one connection; jobs on the same one are asked about together."""
-
-    node: LoginNode
-
-    def states(self, job_ids: list[int]) -> dict[int, JobState]:
-        return Slurm(self.node).states(job_ids)
 
 
 class SlurmStage(StageTask):
@@ -117,7 +79,7 @@ class SlurmStage(StageTask):
         self._offset = offset
         self._fresh = fresh
         self._submissions = 0
-        self._round: _Round | None = None
+        self._round: Round | None = None
         self._recorded = book.stage.state
         self._shown: JobState | None = None
         self._gives_up: float | None = None
@@ -127,7 +89,7 @@ class SlurmStage(StageTask):
         """Have the job cancelled by whoever follows it."""
         current = self._round
         if current is not None:
-            current.changes.put(_Cancel())
+            current.changes.put(Cancel())
         self.wake()
 
     def outlives(self, error: BridgeError) -> bool:
@@ -265,33 +227,33 @@ class SlurmStage(StageTask):
             f"Slurm job {job_id}: partition {plan.partition}, {plan.nodes} node(s), at most {plan.time_minutes} min"
         )
 
-    def _begin_round(self, node: LoginNode, slurm: Slurm, job_id: int) -> _Round:
+    def _begin_round(self, node: LoginNode, slurm: Slurm, job_id: int) -> Round:
         """Listen to Slurm and to the job's log from now on."""
-        changes: _Changes = News()
+        changes: Changes = News()
         hear = partial(self._hear, changes)
         log = JobLog(
             self.crew,
             self.feed,
             self._offset,
             on_output=self._poller.hint,
-            on_lost=lambda error: hear(_LogLost(error)),
+            on_lost=lambda error: hear(LogLost(error)),
         )
-        self._round = current = _Round(slurm, job_id, log, changes)
+        self._round = current = Round(slurm, job_id, log, changes)
         if self.cancelled:
-            changes.put(_Cancel())
+            changes.put(Cancel())
         try:
             log.begin(node, self._where.log(self.book.stage.name))
-            current.watch = self._poller.watch(job_id, _Source(node), hear, hear)
+            current.watch = self._poller.watch(job_id, Source(node), hear, hear)
         except BridgeError:
             self._leave(current)
             raise
         return current
 
-    def _hear(self, changes: _Changes, change: _Change) -> None:
+    def _hear(self, changes: Changes, change: Change) -> None:
         changes.put(change)
         self.wake()
 
-    def _attend(self, current: _Round) -> None:
+    def _attend(self, current: Round) -> None:
         """Hear what comes of the job. At its end, or where the connection fails, the round is over."""
         self.rests = False
         try:
@@ -305,7 +267,7 @@ class SlurmStage(StageTask):
                 self._leave(current)
         self._end(current.slurm, last)
 
-    def _leave(self, current: _Round) -> None:
+    def _leave(self, current: Round) -> None:
         """Listen no more; what comes next goes on behind what the feed has got."""
         self._round = None
         if current.watch is not None:
@@ -315,7 +277,7 @@ class SlurmStage(StageTask):
         finally:
             self._offset = current.log.offset
 
-    def _watch(self, current: _Round) -> JobState | None:
+    def _watch(self, current: Round) -> JobState | None:
         """Return the job's last state, or None where it goes on and there is no news."""
         while True:
             if current.confirm_by is not None and time.monotonic() > current.confirm_by:
@@ -327,11 +289,11 @@ class SlurmStage(StageTask):
                 if current.confirm_by is None:
                     return None
                 continue
-            if isinstance(change, _Cancel):
+            if isinstance(change, Cancel):
                 current.confirm_by = current.confirm_by or time.monotonic() + CONFIRM_SECONDS
                 current.slurm.cancel(current.job_id)
                 self._poller.hint()
-            elif isinstance(change, _LogLost):
+            elif isinstance(change, LogLost):
                 raise change.error
             elif isinstance(change, BridgeError):
                 self._require_known(change)
